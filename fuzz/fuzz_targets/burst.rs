@@ -3,13 +3,13 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use burst::fuzzing::{Step, connection, listener, packet};
+use burst::fuzzing::{BurstFuzzStep, connection, listener, packet};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     datagrams: Vec<Vec<u8>>,
-    steps: Vec<Step>,
+    steps: Vec<BurstFuzzStep>,
 }
 
 fuzz_target!(|input: Input| {

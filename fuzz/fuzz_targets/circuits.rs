@@ -1,8 +1,8 @@
 //! Nearly right circuits as text, and what must hold of them.
 
 use arbitrary::Arbitrary;
-use circuit::bristol::{Format, read, write};
-use circuit::{FIRST_INPUT, Schedule, evaluate_64};
+use circuit::bristol::{BristolFormat, read, write};
+use circuit::{CircuitSchedule, FIRST_INPUT, evaluate_64};
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {
@@ -40,8 +40,8 @@ pub fn check(input: &Input, lengths: &str) {
     let words: Vec<u64> =
         (1..=u64::from(bits)).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     let outputs = circuit.evaluate_64(&words);
-    assert_eq!(evaluate_64(&Schedule::new(&circuit), &words), outputs);
-    for format in [Format::Old, Format::Fashion] {
+    assert_eq!(evaluate_64(&CircuitSchedule::new(&circuit), &words), outputs);
+    for format in [BristolFormat::Old, BristolFormat::Fashion] {
         let mut text = Vec::new();
         if write(&circuit, format, &mut text).is_ok() {
             assert_eq!(read(&text).unwrap().evaluate_64(&words), outputs);

@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use compute::fuzzing::{bytes, parsers, peer};
-use compute::{Protocol, Role, Scheme};
+use compute::{ComputeProtocol, ComputeRole, GarblingScheme};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -16,10 +16,10 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let role = if input.is_garbler { Role::Garbler } else { Role::Evaluator };
-    let scheme = Scheme::ALL[usize::from(input.scheme) % Scheme::ALL.len()];
+    let role = if input.is_garbler { ComputeRole::Garbler } else { ComputeRole::Evaluator };
+    let scheme = GarblingScheme::ALL[usize::from(input.scheme) % GarblingScheme::ALL.len()];
     parsers(&input.any);
     bytes(role, &input.any);
-    let protocol = if input.is_gmw { Protocol::Gmw } else { Protocol::Yao };
+    let protocol = if input.is_gmw { ComputeProtocol::Gmw } else { ComputeProtocol::Yao };
     peer(role, protocol, scheme, &input.frames);
 });

@@ -5,8 +5,12 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use sunder_association::{TermsPolicy, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms};
 use libfuzzer_sys::fuzz_target;
+use sunder_association::{
+    AssociationMessage, AssociationProtocol, AssociationServerEvent, AssociationTerms, COOKIE_LEN,
+    ConnectionCookie, CookieList, HandshakeServer, HandshakeServerConfig, PendingConnectionId,
+    SharingScheme, TermsPolicy,
+};
 
 #[path = "../../crates/association/tests/all/driver.rs"]
 mod driver;
@@ -47,7 +51,7 @@ struct Harness {
     server: HandshakeServer,
     client: Client,
     /// The list that the client sent.
-    sent: Option<List>,
+    sent: Option<CookieList>,
     /// What the client received on each channel after that.
     answers: [Vec<u8>; N as usize],
 }
@@ -55,17 +59,19 @@ struct Harness {
 impl Harness {
     fn new() -> Self {
         let policy = TermsPolicy {
-            protocols: vec![Protocol::MicssStream],
+            protocols: vec![AssociationProtocol::MicssStream],
             schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: 2,
             max_channels: 5,
             options: 1,
         };
         let timeout = Duration::from_secs(10);
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, N, N, 0).unwrap();
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, N, N, 0)
+                .unwrap();
         Self {
             now: Duration::ZERO,
-            server: HandshakeServer::new(HandshakeConfig {
+            server: HandshakeServer::new(HandshakeServerConfig {
                 max_pending: 16,
                 timeout,
                 quorum_timeout: Some(Duration::from_secs(2)),
@@ -82,25 +88,31 @@ impl Harness {
             Step::Bytes { id, bytes } => self.to_server(id, &bytes),
             Step::List { id, named, k, options, change } => {
                 let n = named.len() as u8;
-                let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, options.into());
+                let terms = AssociationTerms::new(
+                    AssociationProtocol::MicssStream,
+                    SharingScheme::Shamir,
+                    k,
+                    n,
+                    options.into(),
+                );
                 let cookies = named.into_iter().map(cookie).collect();
-                if let Ok(list) = terms.map(|terms| List::new(terms, cookies))
+                if let Ok(list) = terms.map(|terms| CookieList::new(terms, cookies))
                     && let Ok(list) = list
                 {
-                    self.to_server(id, &changed(Message::List(list).encode(), change));
+                    self.to_server(id, &changed(AssociationMessage::List(list).encode(), change));
                 }
             }
             Step::Open { id } => {
-                let _ = self.server.open(ConnectionId(id.into()), cookie(id), self.now);
+                let _ = self.server.open(PendingConnectionId(id.into()), cookie(id), self.now);
             }
-            Step::Close { id } => self.server.handle_closed(ConnectionId(id.into())),
+            Step::Close { id } => self.server.handle_closed(PendingConnectionId(id.into())),
             Step::Answer { channel, bytes } => self.to_client(channel, &bytes),
             Step::Cookie { channel, cookie: number } => {
-                self.to_client(channel, &Message::Cookie(cookie(number)).encode());
+                self.to_client(channel, &AssociationMessage::Cookie(cookie(number)).encode());
             }
             Step::Confirm { channel, change } => {
                 if let Some(list) = &self.sent {
-                    let bytes = changed(Message::Confirm(list.clone()).encode(), change);
+                    let bytes = changed(AssociationMessage::Confirm(list.clone()).encode(), change);
                     self.to_client(channel, &bytes);
                 }
             }
@@ -109,7 +121,7 @@ impl Harness {
     }
 
     fn to_server(&mut self, id: u8, bytes: &[u8]) {
-        let _ = self.server.handle_bytes(ConnectionId(id.into()), bytes, self.now);
+        let _ = self.server.handle_bytes(PendingConnectionId(id.into()), bytes, self.now);
     }
 
     fn to_client(&mut self, channel: u8, bytes: &[u8]) {
@@ -124,20 +136,20 @@ impl Harness {
     fn check(&mut self) {
         while let Some(event) = self.client.poll_event() {
             match event {
-                ClientEvent::Transmit { message: Message::List(list), .. } => {
+                ClientEvent::Transmit { message: AssociationMessage::List(list), .. } => {
                     self.sent = Some(list);
                 }
                 ClientEvent::Transmit { message, .. } => panic!("sent {:?}", message.kind()),
                 ClientEvent::Associated { list } => {
-                    assert!(self.sent.as_ref().is_some_and(|sent| sent.matches(&list)));
-                    let confirm = Message::Confirm(list).encode();
+                    assert!(self.sent.as_ref().is_some_and(|sent| sent.ct_matches(&list)));
+                    let confirm = AssociationMessage::Confirm(list).encode();
                     assert!(self.answers.iter().all(|answer| answer.starts_with(&confirm)));
                 }
                 ClientEvent::Aborted { .. } => {}
             }
         }
         while let Some(event) = self.server.poll_event() {
-            if let ServerEvent::Associated { list, connections } = event {
+            if let AssociationServerEvent::Associated { list, connections } = event {
                 assert_eq!(list.cookies().len(), connections.len());
                 let here = connections.iter().flatten().count();
                 assert!(here >= list.terms().quorum().into());
@@ -151,8 +163,8 @@ impl Harness {
     }
 }
 
-fn cookie(number: u8) -> Cookie {
-    Cookie::new([number; COOKIE_LEN])
+fn cookie(number: u8) -> ConnectionCookie {
+    ConnectionCookie::new([number; COOKIE_LEN])
 }
 
 fn changed(mut bytes: Vec<u8>, change: Option<(u16, u8)>) -> Vec<u8> {

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Arbitrary;
 use changes::Changes;
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
-use mix::Shape;
-use mix::client::{Client, ClientEvent, ClientSettings};
-use mix::engine::EngineName;
-use mix::group::{Group, GroupSettings, MIN_AUDIT_ROUNDS};
-use mix::membership::{Announcement, GroupAddress, Invitation, Name};
-use mix::wire::{Hello, Terms, ToMember, ToProxy};
+use mix::MailboxShape;
+use mix::client::{MixClient, MixClientEvent, MixClientSettings};
+use mix::engine::MixEngineName;
+use mix::group::{MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
+use mix::membership::{EpochAnnouncement, GroupAddress, Invitation, MemberName};
+use mix::wire::{MemberToProxy, MixHello, MixTerms, ProxyToMember};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -44,7 +44,7 @@ fuzz_target!(|input: Input| {
     bytes(&input.bytes);
     _ = Invitation::parse(&input.text);
     mix::fuzzing::read_slots(&input.slots);
-    let engine = EngineName::ALL[usize::from(input.engine) % EngineName::ALL.len()];
+    let engine = MixEngineName::ALL[usize::from(input.engine) % MixEngineName::ALL.len()];
     let mut world = World::new(engine);
     let invitation = world.invite();
     let code = invitation.code().to_string();
@@ -61,55 +61,60 @@ fuzz_target!(|input: Input| {
         assert_eq!(world.people[ALICE].errors, Vec::<String>::new());
     }
     let stored = input.stored[0].of(&world.people[BOB].client.stored());
-    _ = Client::new(settings(BOB, None, world.now), Arc::new(secret(BOB)), Some(&stored), [9; 32]);
+    _ = MixClient::new(
+        settings(BOB, None, world.now),
+        Arc::new(secret(BOB)),
+        Some(&stored),
+        [9; 32],
+    );
     if let Some(stored) = &world.stored {
-        _ = Group::new(group(engine), Some(&input.stored[1].of(stored)), [9; 32]);
+        _ = MixGroup::new(group(engine), Some(&input.stored[1].of(stored)), [9; 32]);
     }
 });
 
 /// What is decoded is encoded to the same bytes.
 fn bytes(bytes: &[u8]) {
-    let terms = group(EngineName::Ot).terms;
-    if let Ok(hello) = Hello::decode(bytes) {
+    let terms = group(MixEngineName::Ot).terms;
+    if let Ok(hello) = MixHello::decode(bytes) {
         assert_eq!(hello.encode(), bytes);
     }
-    if let Ok(message) = ToProxy::decode(bytes, &terms) {
+    if let Ok(message) = MemberToProxy::decode(bytes, &terms) {
         assert_eq!(message.encode(), bytes);
     }
     for terms in [None, Some(&terms)] {
-        if let Ok(message) = ToMember::decode(bytes, terms) {
+        if let Ok(message) = ProxyToMember::decode(bytes, terms) {
             assert_eq!(message.encode(), bytes);
         }
     }
     let alice = secret(ALICE).public();
-    assert!(Announcement::verify(bytes, "friends", &alice).is_err(), "nobody has signed it");
+    assert!(EpochAnnouncement::verify(bytes, "friends", &alice).is_err(), "nobody has signed it");
 }
 
-fn secret(person: usize) -> SecretKey {
-    SecretKey::new(&[1 + u8::try_from(person).expect("there are two"); 32])
+fn secret(person: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[1 + u8::try_from(person).expect("there are two"); 32])
 }
 
-fn group(engine: EngineName) -> GroupSettings {
-    let shape = Shape::new(3, 2, 1, 3, 64).expect("a shape");
+fn group(engine: MixEngineName) -> MixGroupSettings {
+    let shape = MailboxShape::new(3, 2, 1, 3, 64).expect("a shape");
     let (interval, least) = (Duration::from_millis(400), STEP);
-    GroupSettings {
+    MixGroupSettings {
         name: "friends".parse().expect("a name"),
         administrator: secret(ALICE).public(),
-        terms: Terms::new(engine, shape, interval, least).expect("terms"),
+        terms: MixTerms::new(engine, shape, interval, least).expect("terms"),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 
-fn settings(person: usize, invitation: Option<Invitation>, now: Instant) -> ClientSettings {
-    let group = group(EngineName::Ot);
-    ClientSettings {
+fn settings(person: usize, invitation: Option<Invitation>, now: Instant) -> MixClientSettings {
+    let group = group(MixEngineName::Ot);
+    MixClientSettings {
         group: GroupAddress {
             proxy_address: "127.0.0.1:6700".into(),
             proxy: secret(7).public(),
             group: group.name,
             administrator: group.administrator,
         },
-        name: Name::new(["alice", "bob"][person]).expect("a name"),
+        name: MemberName::new(["alice", "bob"][person]).expect("a name"),
         invitation,
         least_participants: 2,
         now,
@@ -122,14 +127,14 @@ fn client(
     stored: Option<&[u8]>,
     invitation: Option<Invitation>,
     now: Instant,
-) -> Client {
+) -> MixClient {
     let settings = settings(person, invitation, now);
     let seed = [u8::try_from(person).expect("there are two"); 32];
-    Client::new(settings, Arc::new(secret(person)), stored, seed).expect("a client")
+    MixClient::new(settings, Arc::new(secret(person)), stored, seed).expect("a client")
 }
 
 struct Person {
-    client: Client,
+    client: MixClient,
     /// The connection; none after an error, until the next step.
     id: Option<u64>,
     is_greeted: bool,
@@ -143,14 +148,14 @@ struct Person {
 
 struct World {
     now: Instant,
-    group: Group,
+    group: MixGroup,
     stored: Option<Vec<u8>>,
     people: [Person; 2],
     next_id: u64,
 }
 
 impl World {
-    fn new(engine: EngineName) -> Self {
+    fn new(engine: MixEngineName) -> Self {
         let now = Instant::now();
         let person = |number| Person {
             client: client(number, None, None, now),
@@ -162,12 +167,12 @@ impl World {
             errors: Vec::new(),
             has_read: false,
         };
-        let group = Group::new(group(engine), None, [3; 32]).expect("a group");
+        let group = MixGroup::new(group(engine), None, [3; 32]).expect("a group");
         Self { now, group, stored: None, people: [ALICE, BOB].map(person), next_id: 0 }
     }
 
     fn invite(&mut self) -> Invitation {
-        let (name, day) = (Name::new("bob").expect("a name"), Duration::from_secs(86_400));
+        let (name, day) = (MemberName::new("bob").expect("a name"), Duration::from_secs(86_400));
         self.people[ALICE].client.invite(self.now, name, day).expect("an invitation")
     }
 
@@ -218,7 +223,7 @@ impl World {
             let event = person.client.event().cloned();
             match event {
                 Some(event) => {
-                    if let ClientEvent::Message { text, .. } = event {
+                    if let MixClientEvent::Message { text, .. } = event {
                         assert_eq!(text, "text", "what nobody has said");
                         person.has_read = true;
                     }
@@ -252,7 +257,7 @@ impl World {
             let message = change(message, &input.to_proxy, &mut person.sent[0], is_changed);
             if std::mem::replace(&mut person.is_greeted, true) {
                 self.group.handle_message(self.now, id, &message);
-            } else if Hello::decode(&message).is_ok() {
+            } else if MixHello::decode(&message).is_ok() {
                 self.group.handle_connected(self.now, id, secret(number).public());
             } else {
                 person.is_greeted = false;

@@ -11,7 +11,9 @@ use blocks::Block;
 use changes::Changes;
 use libfuzzer_sys::fuzz_target;
 use ot::base::{naor_pinkas, ristretto, two_lock};
-use ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+use ot::extension::{
+    OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
+};
 use ot::{messages, one_of_n};
 
 #[derive(Arbitrary, Debug)]
@@ -30,8 +32,8 @@ struct Input {
 const SEEDS: [Block; 2] = [Block::from_bytes([1; 16]), Block::from_bytes([2; 16])];
 const COUNT: usize = 3;
 
-static KEY: LazyLock<two_lock::SecretKey> =
-    LazyLock::new(|| two_lock::SecretKey::generate(SEEDS[0]));
+static KEY: LazyLock<two_lock::TwoLockSecretKey> =
+    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(SEEDS[0]));
 
 fuzz_target!(|input: Input| {
     of_points(&input);
@@ -49,16 +51,16 @@ fn check(keys: &[[Block; 2]], chosen: &[Block], choices: u8, is_unchanged: bool)
 
 fn of_points(input: &Input) {
     let choices = input.choices[0];
-    let (sender, first) = ristretto::Sender::new(SEEDS[0]);
+    let (sender, first) = ristretto::RistrettoOtSender::new(SEEDS[0]);
     let (receiver, second) =
-        ristretto::Receiver::new(SEEDS[1], &[choices], COUNT).expect("as many choices");
+        ristretto::RistrettoOtReceiver::new(SEEDS[1], &[choices], COUNT).expect("as many choices");
     let sent = [input.from_sender.of(&first), input.from_receiver.of(&second)];
     let chosen = receiver.receive(&sent[0]);
     let keys = sender.receive(&sent[1], COUNT);
     if let (Ok(chosen), Ok(keys)) = (chosen, keys) {
         check(&keys, &chosen, choices, sent[0] == first && sent[1] == second);
     }
-    let (sender, first) = naor_pinkas::Sender::new(SEEDS[0]);
+    let (sender, first) = naor_pinkas::NaorPinkasSender::new(SEEDS[0]);
     let sent = input.from_sender.of(&first);
     if let Ok((chosen, second)) = naor_pinkas::receive(SEEDS[1], &[choices], COUNT, &sent) {
         let answer = input.from_receiver.of(&second);
@@ -70,9 +72,10 @@ fn of_points(input: &Input) {
 
 fn of_numbers(input: &Input) {
     let choices = input.choices[0];
-    let (sender, first) = two_lock::Sender::new(&KEY, SEEDS[0], COUNT);
+    let (sender, first) = two_lock::TwoLockSender::new(&KEY, SEEDS[0], COUNT);
     let sent = input.from_sender.of(&first);
-    let Ok((receiver, second)) = two_lock::Receiver::new(SEEDS[1], &[choices], COUNT, &sent) else {
+    let Ok((receiver, second)) = two_lock::TwoLockReceiver::new(SEEDS[1], &[choices], COUNT, &sent)
+    else {
         return;
     };
     let locked = input.from_receiver.of(&second);
@@ -83,12 +86,16 @@ fn of_numbers(input: &Input) {
 }
 
 fn extension(input: &Input) {
-    let security =
-        if input.is_checked { Security::MaliciousReceiver } else { Security::SemiHonest };
-    let extension = Extension { kind: Kind::ALL[usize::from(input.kind) % 4], security };
-    let (sender, first) = SenderSetUp::new(extension, SEEDS[0], SEEDS[1]);
+    let security = if input.is_checked {
+        OtExtensionSecurity::MaliciousReceiver
+    } else {
+        OtExtensionSecurity::SemiHonest
+    };
+    let extension =
+        OtExtension { kind: OtExtensionKind::ALL[usize::from(input.kind) % 4], security };
+    let (sender, first) = OtSenderSetUp::new(extension, SEEDS[0], SEEDS[1]);
     let sent = input.from_sender.of(&first);
-    let Ok((mut receiver, reply)) = ReceiverSetUp::new(extension, SEEDS[0]).receive(&sent) else {
+    let Ok((mut receiver, reply)) = OtReceiverSetUp::new(extension, SEEDS[0]).receive(&sent) else {
         return;
     };
     let answer = input.from_receiver.of(&reply);

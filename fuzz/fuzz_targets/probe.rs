@@ -4,12 +4,12 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use transport::fuzzing::probe::{Step, packet, prober};
+use transport::fuzzing::probe::{ProbeFuzzStep, packet, prober};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     datagrams: Vec<Vec<u8>>,
-    steps: Vec<Step>,
+    steps: Vec<ProbeFuzzStep>,
 }
 
 fuzz_target!(|input: Input| {

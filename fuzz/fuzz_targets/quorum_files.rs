@@ -10,12 +10,12 @@ use arbitrary::Arbitrary;
 use changes::Changes;
 use keys::RsaPublicKey;
 use libfuzzer_sys::fuzz_target;
-use quorum::ShareFile;
+use quorum::QuorumShareFile;
 use quorum::fuzzing::{share_files, with_digest};
-use quorum::group::{Header, verify_chain};
-use quorum::node::Config;
+use quorum::group::{GroupHeader, verify_chain};
+use quorum::node::QuorumNodeConfig;
 use quorum::nodes::parse_nodes;
-use quorum::server::{SignedHeader, Start};
+use quorum::server::{GroupStart, SignedGroupHeader};
 
 struct Examples {
     shares: Vec<Vec<u8>>,
@@ -29,11 +29,14 @@ static EXAMPLES: LazyLock<Examples> = LazyLock::new(|| {
     let first = files[0].header.clone();
     let mut second = first.clone();
     (second.epoch, second.run, second.previous) = (2, 1, first.digest());
-    let signed = |header: Header| SignedHeader { header, signature: vec![1; 128] };
-    let mut start = Start::first(first.clone(), &files[0].witnesses);
+    let signed = |header: GroupHeader| SignedGroupHeader { header, signature: vec![1; 128] };
+    let mut start = GroupStart::first(first.clone(), &files[0].witnesses);
     start.chain = vec![signed(first), signed(second)];
-    let server = |member: &quorum::group::Member| {
-        format!("[[server]]\nidentity = \"{}\"\naddress = \"{}\"\n", member.identity, member.address)
+    let server = |member: &quorum::group::QuorumMember| {
+        format!(
+            "[[server]]\nidentity = \"{}\"\naddress = \"{}\"\n",
+            member.identity, member.address
+        )
     };
     Examples {
         chain: start.chain_to_bytes(),
@@ -60,7 +63,7 @@ fuzz_target!(|input: Input| {
     for bytes in [&input.any, &input.share.of_one(&EXAMPLES.shares)] {
         // Also with a digest that is right.
         for bytes in [bytes.clone(), with_digest(bytes)] {
-            if let Ok(file) = ShareFile::parse(&bytes) {
+            if let Ok(file) = QuorumShareFile::parse(&bytes) {
                 assert_eq!(&file.to_bytes()[..], bytes);
             }
         }
@@ -73,8 +76,8 @@ fuzz_target!(|input: Input| {
             match parse_nodes(text) {
                 Ok(group) => {
                     let voting = vec![None; group.members().len()];
-                    let header = Header::first(group, voting, EXAMPLES_WITNESSES);
-                    assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
+                    let header = GroupHeader::first(group, voting, EXAMPLES_WITNESSES);
+                    assert_eq!(GroupHeader::parse(&header.to_bytes()), Ok(header));
                 }
                 Err(problems) => {
                     assert!(!problems.first().in_one_line(text).contains('\n'));
@@ -84,16 +87,16 @@ fuzz_target!(|input: Input| {
         }
     }
     if let Ok(text) = String::from_utf8(input.config.of(CONFIG.as_bytes()))
-        && let Err(problems) = Config::from_toml(&text)
+        && let Err(problems) = QuorumNodeConfig::from_toml(&text)
     {
         problems.iter().for_each(|it| assert!(!it.to_string().contains('\n')));
     }
 });
 
-const EXAMPLES_WITNESSES: quorum::Digest = quorum::Digest([5; 32]);
+const EXAMPLES_WITNESSES: quorum::Sha256Digest = quorum::Sha256Digest([5; 32]);
 
 fn chain(bytes: &[u8]) {
-    let Ok(chain) = Start::parse_chain(bytes) else { return };
+    let Ok(chain) = GroupStart::parse_chain(bytes) else { return };
     let headers: Vec<Vec<u8>> = chain.iter().map(|it| it.header.to_bytes()).collect();
     let pairs = || headers.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
     // Nobody has the key.
@@ -103,6 +106,6 @@ fn chain(bytes: &[u8]) {
         assert_eq!(last.epoch, chain.len() as u64);
     }
     let witnesses = Vec::new();
-    let start = Start { chain, refresh: None, height: quorum::log::Height(0), witnesses };
+    let start = GroupStart { chain, refresh: None, height: quorum::log::Height(0), witnesses };
     assert_eq!(start.chain_to_bytes(), bytes);
 }

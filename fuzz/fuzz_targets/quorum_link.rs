@@ -7,7 +7,7 @@ mod changes;
 use arbitrary::Arbitrary;
 use changes::Changes;
 use libfuzzer_sys::fuzz_target;
-use quorum::fuzzing::link::{Step, handshake, outsider, peer};
+use quorum::fuzzing::link::{LinkFuzzStep, handshake, outsider, peer};
 
 #[derive(Arbitrary, Debug)]
 enum Happens {
@@ -36,31 +36,31 @@ struct Input {
 fuzz_target!(|input: Input| {
     handshake(&input.any, |bytes| input.handshake.of(bytes));
     outsider(&input.messages, |bytes| input.records.of(bytes));
-    let steps: Vec<Step> = input
+    let steps: Vec<LinkFuzzStep> = input
         .steps
         .iter()
         .take(64)
         .map(|happens| match happens {
-            Happens::Chunk(chunk) => Step::Chunk(chunk.clone()),
+            Happens::Chunk(chunk) => LinkFuzzStep::Chunk(chunk.clone()),
             Happens::Begin(lane, topic, len, sent) => {
                 let mut chunk = vec![4 + u8::from(*lane), *topic];
                 chunk.extend(len.to_be_bytes());
                 chunk.extend(vec![7; usize::from(*sent).min(*len as usize)]);
-                Step::Chunk(chunk)
+                LinkFuzzStep::Chunk(chunk)
             }
-            Happens::Continue(lane, sent) => {
-                Step::Chunk([vec![6 + u8::from(*lane)], vec![7; usize::from(*sent)]].concat())
-            }
+            Happens::Continue(lane, sent) => LinkFuzzStep::Chunk(
+                [vec![6 + u8::from(*lane)], vec![7; usize::from(*sent)]].concat(),
+            ),
             Happens::Credit(lane, amount) => {
-                Step::Chunk([&[2, *lane][..], &amount.to_be_bytes()].concat())
+                LinkFuzzStep::Chunk([&[2, *lane][..], &amount.to_be_bytes()].concat())
             }
-            Happens::Rekey => Step::Chunk(vec![3]),
+            Happens::Rekey => LinkFuzzStep::Chunk(vec![3]),
             Happens::Ping(is_answer, number) => {
-                Step::Chunk([&[u8::from(*is_answer)][..], &number.to_be_bytes()].concat())
+                LinkFuzzStep::Chunk([&[u8::from(*is_answer)][..], &number.to_be_bytes()].concat())
             }
-            Happens::Consume => Step::Consume,
-            Happens::Send(len) => Step::Send(*len),
-            Happens::Wait(milliseconds) => Step::Wait(*milliseconds),
+            Happens::Consume => LinkFuzzStep::Consume,
+            Happens::Send(len) => LinkFuzzStep::Send(*len),
+            Happens::Wait(milliseconds) => LinkFuzzStep::Wait(*milliseconds),
         })
         .collect();
     peer(&steps);

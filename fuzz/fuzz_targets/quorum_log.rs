@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use arbitrary::Arbitrary;
 use changes::Changes;
 use libfuzzer_sys::fuzz_target;
-use quorum::fuzzing::log::{Step, agree, examples, replay, round_trip};
+use quorum::fuzzing::log::{ConsensusFuzzStep, agree, examples, replay, round_trip};
 
 static EXAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(examples);
 
@@ -35,16 +35,16 @@ fuzz_target!(|input: Input| {
     let records: Vec<Vec<u8>> = input.records.iter().take(8).map(change).collect();
     records.iter().for_each(|record| round_trip(record));
     replay(records);
-    let steps: Vec<Step> = input
+    let steps: Vec<ConsensusFuzzStep> = input
         .steps
         .iter()
         .take(32)
         .map(|happens| match happens {
-            Happens::Message(from, changes) => Step::Message(*from, change(changes)),
-            Happens::Signed(changes) => Step::Signed(change(changes)),
-            Happens::Submit(entry) => Step::Submit(entry.clone()),
-            Happens::Greet(server) => Step::Greet(*server),
-            Happens::Wait(milliseconds) => Step::Wait(*milliseconds),
+            Happens::Message(from, changes) => ConsensusFuzzStep::Message(*from, change(changes)),
+            Happens::Signed(changes) => ConsensusFuzzStep::Signed(change(changes)),
+            Happens::Submit(entry) => ConsensusFuzzStep::Submit(entry.clone()),
+            Happens::Greet(server) => ConsensusFuzzStep::Greet(*server),
+            Happens::Wait(milliseconds) => ConsensusFuzzStep::Wait(*milliseconds),
         })
         .collect();
     agree(&steps);

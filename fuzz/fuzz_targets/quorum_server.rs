@@ -11,23 +11,26 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use changes::Changes;
-use keys::{RsaPublicKey, SecretKey};
+use keys::{IdentitySecretKey, RsaPublicKey};
 use libfuzzer_sys::fuzz_target;
-use quorum::ShareFile;
+use quorum::QuorumShareFile;
 use quorum::fuzzing::share_files;
-use quorum::group::Header;
-use quorum::links::Topic;
-use quorum::log::{Committed, Height};
+use quorum::group::GroupHeader;
+use quorum::links::LinkTopic;
+use quorum::log::{CommittedEntries, Height};
 use quorum::policy::MessageDigest;
-use quorum::refresh::{Delays, Entry, Message};
-use quorum::server::{Change, Event, Output, Saved, Server, Settings, Start, Timeouts};
-use sharing::Generator;
+use quorum::refresh::{LogEntry, RefreshDelays, RefreshMessage};
+use quorum::server::{
+    GroupStart, QuorumServer, QuorumServerEvent, QuorumServerOutput, QuorumServerSettings,
+    SavedServerState, SavedStateChange, SigningTimeouts,
+};
+use sharing::RandomGenerator;
 
-static FILES: LazyLock<Vec<ShareFile>> = LazyLock::new(share_files);
+static FILES: LazyLock<Vec<QuorumShareFile>> = LazyLock::new(share_files);
 
 /// Messages, and entries of the log.
 static EXAMPLES: LazyLock<[Vec<Vec<u8>>; 2]> = LazyLock::new(|| {
-    let start = Start::first(FILES[0].header.clone(), &FILES[0].witnesses).to_bytes();
+    let start = GroupStart::first(FILES[0].header.clone(), &FILES[0].witnesses).to_bytes();
     let digest = [8; 32];
     let refresh = |kind: u8, rest: &[u8]| [&[1, kind], rest].concat();
     let shares = [&1_u64.to_be_bytes()[..], &[0; 4], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 5]].concat();
@@ -52,7 +55,7 @@ static EXAMPLES: LazyLock<[Vec<Vec<u8>>; 2]> = LazyLock::new(|| {
         let group = FILES[0].header.group.clone();
         server.start_refresh(group, Duration::ZERO).expect("a member");
         while let Some(output) = poll(&mut server) {
-            if let Output::Submit(entry) = output {
+            if let QuorumServerOutput::Submit(entry) = output {
                 entries.push(entry.to_vec());
             }
         }
@@ -76,48 +79,48 @@ struct Input {
     happens: Vec<Happens>,
 }
 
-fn server(number: u8, public: RsaPublicKey, saved: Saved) -> Server {
+fn server(number: u8, public: RsaPublicKey, saved: SavedServerState) -> QuorumServer {
     let second = Duration::from_secs(1);
-    let settings = Settings {
+    let settings = QuorumServerSettings {
         processors: 2,
         identity: Arc::new(identity(number)),
         public,
         rules: Vec::new(),
-        delays: Delays { need: second, grace: second, resend: second },
-        timeouts: Timeouts { sign: second, again: second },
+        delays: RefreshDelays { need: second, grace: second, resend: second },
+        timeouts: SigningTimeouts { sign: second, retry: second },
     };
-    Server::new(settings, saved, HashSet::new(), Duration::ZERO).expect("what it saved")
+    QuorumServer::new(settings, saved, HashSet::new(), Duration::ZERO).expect("what it saved")
 }
 
 /// Server 1 to 4 of a group.
-fn member(number: u8) -> Server {
+fn member(number: u8) -> QuorumServer {
     let file = &FILES[usize::from(number) - 1];
-    let mut saved = Saved::default();
-    saved.apply(Change::Start(Start::first(file.header.clone(), &file.witnesses)));
+    let mut saved = SavedServerState::default();
+    saved.apply(SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses)));
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-    saved.apply(Change::Shares { epoch: 1, shares });
+    saved.apply(SavedStateChange::Shares { epoch: 1, shares });
     server(number, file.public().clone(), saved)
 }
 
-fn identity(number: u8) -> SecretKey {
-    SecretKey::new(&[number; 32])
+fn identity(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
 }
 
-fn poll(server: &mut Server) -> Option<Output> {
-    server.poll_output(Duration::ZERO, &mut Generator::system()).expect("random bytes")
+fn poll(server: &mut QuorumServer) -> Option<QuorumServerOutput> {
+    server.poll_output(Duration::ZERO, &mut RandomGenerator::system()).expect("random bytes")
 }
 
 fn round_trip(bytes: &[u8]) {
-    if let Ok(header) = Header::parse(bytes) {
+    if let Ok(header) = GroupHeader::parse(bytes) {
         assert_eq!(header.to_bytes(), bytes);
     }
-    if let Ok(entry) = Entry::parse(bytes) {
+    if let Ok(entry) = LogEntry::parse(bytes) {
         assert_eq!(entry.to_bytes(), bytes);
     }
-    if let Ok(message) = Message::parse(bytes) {
+    if let Ok(message) = RefreshMessage::parse(bytes) {
         assert_eq!(&message.to_bytes()[..], bytes);
     }
-    if let Ok(start) = Start::parse(bytes) {
+    if let Ok(start) = GroupStart::parse(bytes) {
         assert_eq!(start.to_bytes(), bytes);
     }
 }
@@ -125,8 +128,8 @@ fn round_trip(bytes: &[u8]) {
 fn waits(bytes: &[u8]) {
     // N = 2^1024 - 1: nobody has its private key.
     let public = RsaPublicKey::danger_of_any_size(&[0xff; 128]).expect("a key");
-    let mut server = server(1, public, Saved::default());
-    for topic in Topic::ALL {
+    let mut server = server(1, public, SavedServerState::default());
+    for topic in LinkTopic::ALL {
         server.handle_message(Duration::ZERO, &identity(2).public(), topic, bytes, 0);
     }
     assert_eq!(server.status().epoch, None);
@@ -137,13 +140,13 @@ fuzz_target!(|input: Input| {
     waits(&input.any);
     let [messages, entries] = &*EXAMPLES;
     let mut server = member(1);
-    let mut generator = Generator::system();
+    let mut generator = RandomGenerator::system();
     let (mut now, mut height) = (Duration::ZERO, 0);
     for happens in input.happens.iter().take(32) {
         let mut receive = |from: &u8, topic: &u8, bytes: &[u8]| {
             round_trip(bytes);
             round_trip(bytes.get(1..).unwrap_or_default());
-            let topic = Topic::ALL[usize::from(*topic) % 3];
+            let topic = LinkTopic::ALL[usize::from(*topic) % 3];
             server.handle_message(now, &identity(2 + from % 5).public(), topic, bytes);
         };
         match happens {
@@ -156,23 +159,26 @@ fuzz_target!(|input: Input| {
                 height += 1;
                 let entry = changes.of_one(entries);
                 round_trip(&entry);
-                let committed = Committed { height: Height(height), entries: vec![entry.into()] };
+                let committed =
+                    CommittedEntries { height: Height(height), entries: vec![entry.into()] };
                 server.handle_committed(now, &committed, &mut generator).expect("random bytes");
             }
             Happens::Wait(milliseconds) => now += Duration::from_millis((*milliseconds).into()),
         }
         while let Some(output) = server.poll_output(now, &mut generator).expect("random bytes") {
             match output {
-                Output::Job(job) => {
+                QuorumServerOutput::Job(job) => {
                     let result = job.run(&mut generator).expect("random bytes");
                     server.handle_job(now, result);
                 }
-                Output::Save(_) => assert!(height > 0, "saved without an entry"),
+                QuorumServerOutput::Save(_) => assert!(height > 0, "saved without an entry"),
                 // Headers only.
-                Output::Event(Event::Answered { message, .. }) => {
+                QuorumServerOutput::Event(QuorumServerEvent::Answered { message, .. }) => {
                     assert_eq!(message, MessageDigest::of(&FILES[0].header.to_bytes()));
                 }
-                Output::Event(Event::MessageRefused { why, .. }) => assert!(!why.contains('\n')),
+                QuorumServerOutput::Event(QuorumServerEvent::MessageRefused { why, .. }) => {
+                    assert!(!why.contains('\n'))
+                }
                 _ => {}
             }
         }

@@ -12,43 +12,46 @@ use std::time::{Duration, SystemTime};
 
 use arbitrary::Arbitrary;
 use changes::Changes;
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
-use quorum::Digest;
+use quorum::Sha256Digest;
 use quorum::fuzzing::{open_log, share_files};
 use quorum::log::Height;
 use quorum::policy::MessageDigest;
-use quorum::refresh::{Delays, Item};
-use quorum::server::{Change, Saved, Server, Settings, Start, Timeouts};
-use quorum::store::{MasterKey, Store, audit};
+use quorum::refresh::{RefreshDelays, RunItemName};
+use quorum::server::{
+    GroupStart, QuorumServer, QuorumServerSettings, SavedServerState, SavedStateChange,
+    SigningTimeouts,
+};
+use quorum::store::{MasterKey, QuorumStore, audit};
 use rusqlite::Connection;
-use sharing::Generator;
+use sharing::RandomGenerator;
 use tempfile::TempDir;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
-const RUN: Digest = Digest([9; 32]);
+const RUN: Sha256Digest = Sha256Digest([9; 32]);
 
 /// The files of a store, and what it has.
 struct Example {
     files: Vec<(String, Vec<u8>)>,
-    saved: Saved,
+    saved: SavedServerState,
     public: keys::RsaPublicKey,
 }
 
 static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
     let file = share_files().remove(0);
     let place = place();
-    let mut store = Store::open(place.path(), master(), NOW).expect("an empty store");
+    let mut store = QuorumStore::open(place.path(), master(), NOW).expect("an empty store");
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-    let item = |item| Change::Item { run: RUN, item, bytes: vec![5; 40].into() };
+    let item = |item| SavedStateChange::Item { run: RUN, item, bytes: vec![5; 40].into() };
     let changes = [
-        Change::Start(Start::first(file.header.clone(), &file.witnesses)),
-        Change::Shares { epoch: 1, shares },
-        Change::Applied { height: Height(3), entries: vec![b"entry".to_vec().into()] },
-        item(Item::SessionKey),
-        item(Item::Shares),
+        SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses)),
+        SavedStateChange::Shares { epoch: 1, shares },
+        SavedStateChange::Applied { height: Height(3), entries: vec![b"entry".to_vec().into()] },
+        item(RunItemName::SessionKey),
+        item(RunItemName::Shares),
     ];
-    store.save(&changes, &mut Generator::system(), NOW).expect("it is saved");
+    store.save(&changes, &mut RandomGenerator::system(), NOW).expect("it is saved");
     store.register(MessageDigest([1; 32])).expect("it is registered");
     let saved = store.saved().expect("it is read");
     drop(store);
@@ -107,7 +110,8 @@ fuzz_target!(|input: (Vec<Edit>, Vec<u8>)| {
 });
 
 fn perform(change: &Edit, place: &Path) {
-    let file = |number: &u8| place.join(&EXAMPLE.files[usize::from(*number) % EXAMPLE.files.len()].0);
+    let file =
+        |number: &u8| place.join(&EXAMPLE.files[usize::from(*number) % EXAMPLE.files.len()].0);
     match change {
         Edit::File(number, changes) => {
             let path = file(number);
@@ -145,10 +149,10 @@ fn open(place: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn open_store(place: &Path) {
-    let Ok(store) = Store::open(place, master(), NOW) else { return };
+    let Ok(store) = QuorumStore::open(place, master(), NOW) else { return };
     let (_, _) = (store.registered(), store.registered_count());
     let Ok(saved) = store.saved() else { return };
-    let shares = |saved: &Saved| -> BTreeMap<_, Vec<u8>> {
+    let shares = |saved: &SavedServerState| -> BTreeMap<_, Vec<u8>> {
         let mut all = BTreeMap::new();
         for (epoch, shares) in &saved.shares {
             all.extend(shares.iter().map(|(label, share)| ((*epoch, *label), share.to_vec())));
@@ -166,16 +170,20 @@ fn open_store(place: &Path) {
         }
     }
     let second = Duration::from_secs(1);
-    let settings = Settings {
+    let settings = QuorumServerSettings {
         processors: 2,
-        identity: Arc::new(SecretKey::new(&[1; 32])),
+        identity: Arc::new(IdentitySecretKey::new(&[1; 32])),
         public: EXAMPLE.public.clone(),
         rules: Vec::new(),
-        delays: Delays { need: second, grace: second, resend: second },
-        timeouts: Timeouts { sign: second, again: second },
+        delays: RefreshDelays { need: second, grace: second, resend: second },
+        timeouts: SigningTimeouts { sign: second, retry: second },
     };
-    if let Ok(mut server) = Server::new(settings, saved, HashSet::new(), Duration::ZERO) {
-        while server.poll_output(Duration::ZERO, &mut Generator::system()).expect("random").is_some() {}
+    if let Ok(mut server) = QuorumServer::new(settings, saved, HashSet::new(), Duration::ZERO) {
+        while server
+            .poll_output(Duration::ZERO, &mut RandomGenerator::system())
+            .expect("random")
+            .is_some()
+        {}
     }
 }
 

@@ -5,10 +5,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use micss::incoming::{Incoming, SEED_LEN};
-use micss::outgoing::Outgoing;
-use micss::record::Kind;
-use sharing::{Generator, Sharing};
+use micss::incoming::{IncomingRecords, SEED_LEN};
+use micss::outgoing::OutgoingRecords;
+use micss::record::MicssRecordKind;
+use sharing::{RandomGenerator, SharingParameters};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -46,10 +46,10 @@ fuzz_target!(|input: Input| {
 /// No attacker has all channels, but a peer can send anything.
 fn receive_noise(noise: &[Vec<u8>], records: bool) {
     let noise = &noise[..noise.len().min(5)];
-    let Ok(sharing) = Sharing::xor(noise.len() as u8) else {
+    let Ok(sharing) = SharingParameters::xor(noise.len() as u8) else {
         return;
     };
-    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
+    let mut incoming = IncomingRecords::new(sharing, [7; SEED_LEN]);
     if !records {
         incoming.drop_records();
     }
@@ -57,7 +57,7 @@ fn receive_noise(noise: &[Vec<u8>], records: bool) {
     let mut delivered = 0;
     loop {
         match incoming.take_next() {
-            Ok(Some(received)) if received.kind != Kind::Finish => {
+            Ok(Some(received)) if received.kind != MicssRecordKind::Finish => {
                 delivered += received.payload.len();
                 continue;
             }
@@ -77,13 +77,16 @@ fn receive_noise(noise: &[Vec<u8>], records: bool) {
 
 /// Returns what was sent, and the bytes of each channel.
 fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    let mut outgoing = Outgoing::new(Sharing::xor(n).unwrap(), Generator::seeded().unwrap());
+    let mut outgoing = OutgoingRecords::new(
+        SharingParameters::xor(n).unwrap(),
+        RandomGenerator::seeded().unwrap(),
+    );
     let mut wires = vec![Vec::new(); usize::from(n)];
     let mut sent = Vec::new();
-    let mut take = |outgoing: &mut Outgoing| {
+    let mut take = |outgoing: &mut OutgoingRecords| {
         for (channel, wire) in wires.iter_mut().enumerate() {
-            let len = outgoing.rest(channel).len();
-            wire.extend_from_slice(outgoing.rest(channel));
+            let len = outgoing.unsent(channel).len();
+            wire.extend_from_slice(outgoing.unsent(channel));
             outgoing.advance(channel, len);
         }
     };
@@ -92,7 +95,7 @@ fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         // Long payloads are rare: they take time, and cover no code that shorter ones do not cover.
         let len = if len % 64 == 0 { len } else { len % 1024 };
         let payload = vec![i as u8; usize::from(len).min(room.len())];
-        outgoing.seal_payload(Kind::Data, &payload).unwrap();
+        outgoing.seal_payload(MicssRecordKind::Data, &payload).unwrap();
         take(&mut outgoing);
         sent.push(payload);
     }
@@ -132,7 +135,7 @@ fn apply_fault(fault: &Fault, wires: &mut [Vec<u8>]) {
 }
 
 fn receive(n: u8, pieces: &[(u8, u16)], wires: &[Vec<u8>], sent: &[Vec<u8>]) {
-    let mut incoming = Incoming::new(Sharing::xor(n).unwrap(), [7; SEED_LEN]);
+    let mut incoming = IncomingRecords::new(SharingParameters::xor(n).unwrap(), [7; SEED_LEN]);
     let mut given = vec![0; wires.len()];
     let mut expected = sent.iter();
     // First the pieces of the input, then the rest in turn.
@@ -154,11 +157,11 @@ fn receive(n: u8, pieces: &[(u8, u16)], wires: &[Vec<u8>], sent: &[Vec<u8>]) {
         }
         loop {
             match incoming.take_next() {
-                Ok(Some(received)) if received.kind == Kind::Data => {
+                Ok(Some(received)) if received.kind == MicssRecordKind::Data => {
                     assert_eq!(Some(received.payload), expected.next().map(Vec::as_slice));
                 }
                 Ok(Some(received)) => {
-                    assert_eq!(received.kind, Kind::Finish);
+                    assert_eq!(received.kind, MicssRecordKind::Finish);
                     assert!(expected.next().is_none(), "finished too early");
                     return;
                 }

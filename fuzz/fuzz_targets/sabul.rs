@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use sabul::fuzzing::{Step, connection, listener, packet};
+use sabul::fuzzing::{SabulFuzzStep, connection, listener, packet};
 
 #[derive(Arbitrary, Debug)]
 enum Happens {
@@ -26,7 +26,7 @@ struct Input {
 fuzz_target!(|input: Input| {
     packet(&input.any);
     listener(&input.any);
-    let steps: Vec<Step> = input
+    let steps: Vec<SabulFuzzStep> = input
         .steps
         .into_iter()
         .take(256)
@@ -34,16 +34,16 @@ fuzz_target!(|input: Input| {
             Happens::Arrive(bytes) => {
                 packet(&bytes);
                 listener(&bytes);
-                Step::Arrive(bytes)
+                SabulFuzzStep::Arrive(bytes)
             }
-            Happens::Data(number, body) => Step::Near([number >> 1, 0], body),
+            Happens::Data(number, body) => SabulFuzzStep::Near([number >> 1, 0], body),
             Happens::Control(kind, information, body) => {
-                Step::Near([1 << 31 | u32::from(kind % 10) << 16, information], body)
+                SabulFuzzStep::Near([1 << 31 | u32::from(kind % 10) << 16, information], body)
             }
-            Happens::Write(len) => Step::Write(len),
-            Happens::Read(len) => Step::Read(len),
-            Happens::Wait(milliseconds) => Step::Wait(milliseconds),
-            Happens::Close => Step::Close,
+            Happens::Write(len) => SabulFuzzStep::Write(len),
+            Happens::Read(len) => SabulFuzzStep::Read(len),
+            Happens::Wait(milliseconds) => SabulFuzzStep::Wait(milliseconds),
+            Happens::Close => SabulFuzzStep::Close,
         })
         .collect();
     connection(&steps);

@@ -3,8 +3,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use sharing::file::{Decoder, Encoder, HEADER_LEN, Header, SEGMENT_LEN, select_split};
-use sharing::{Generator, Sharing, tamper};
+use sharing::file::{
+    HEADER_LEN, SEGMENT_LEN, ShareFileDecoder, ShareFileEncoder, ShareFileHeader, select_split,
+};
+use sharing::{RandomGenerator, SharingParameters, tamper};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -19,10 +21,10 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let parsed: Vec<Header> =
-        input.headers.iter().filter_map(|bytes| Header::parse(bytes).ok()).collect();
+    let parsed: Vec<ShareFileHeader> =
+        input.headers.iter().filter_map(|bytes| ShareFileHeader::parse(bytes).ok()).collect();
     for header in &parsed {
-        assert_eq!(Header::parse(&header.encode()), Ok(*header));
+        assert_eq!(ShareFileHeader::parse(&header.encode()), Ok(*header));
     }
     let _ = select_split(&parsed);
     split_change_and_join(&input);
@@ -33,8 +35,9 @@ fn split_change_and_join(input: &Input) {
     let m = k + input.extra % 4;
     let secret = &input.secret[..input.secret.len().min(SEGMENT_LEN - 1)];
 
-    let mut generator = Generator::seeded().unwrap();
-    let mut encoder = Encoder::new(Sharing::shamir(k, m).unwrap(), &mut generator).unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
+    let mut encoder =
+        ShareFileEncoder::new(SharingParameters::shamir(k, m).unwrap(), &mut generator).unwrap();
     let mut segment = [&[0; tamper::OVERHEAD], secret].concat();
     let mut shares = vec![vec![0; segment.len()]; usize::from(m)];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
@@ -54,7 +57,7 @@ fn split_change_and_join(input: &Input) {
     let given: Vec<u8> = (1..=m).filter(|x| input.given >> (x - 1) & 1 == 1).collect();
     let views: Vec<&[u8]> = given.iter().map(|x| &shares[usize::from(x - 1)][..]).collect();
     let mut joined = vec![0; segment.len()];
-    if Decoder::new(split).decode(&given, &views, &mut joined).is_ok() {
+    if ShareFileDecoder::new(split).decode(&given, &views, &mut joined).is_ok() {
         assert_eq!(&joined[tamper::OVERHEAD..], secret);
     } else {
         let untouched = given.iter().filter(|&&x| !changed[usize::from(x - 1)]).count();

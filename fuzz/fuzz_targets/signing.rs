@@ -4,21 +4,22 @@
 
 use std::sync::LazyLock;
 
-use keys::{RsaPublicKey, SecretKey};
+use keys::{IdentitySecretKey, RsaPublicKey};
 use libfuzzer_sys::fuzz_target;
-use quorum::signing::{Answer, Evidence, Query, SigningGroup};
-use quorum::{Combination, GroupKey};
+use quorum::signing::{PartialSignQuery, PartialSignatures, SigningGroup, WrongAnswerEvidence};
+use quorum::{CombinatorialSharing, GroupPublicKey};
 
 static GROUP: LazyLock<SigningGroup> = LazyLock::new(|| {
     // N = 2^1024 - 1 and g_0 = 4: nobody has its private key.
     let mut key = vec![0xff; 128];
     key.extend([0; 127]);
     key.push(4);
-    let combination = Combination::new(1).expect("it is small");
-    let identities = combination.servers().map(|server| SecretKey::new(&[server.0; 32]).public());
+    let combination = CombinatorialSharing::new(1).expect("it is small");
+    let identities =
+        combination.servers().map(|server| IdentitySecretKey::new(&[server.0; 32]).public());
     SigningGroup {
         epoch: 0,
-        key: GroupKey::from_bytes(&key).expect("a key"),
+        key: GroupPublicKey::from_bytes(&key).expect("a key"),
         identities: identities.collect(),
         combination,
     }
@@ -30,11 +31,11 @@ fuzz_target!(|bytes: &[u8]| {
     {
         assert_eq!(RsaPublicKey::from_pem(&key.to_pem()), Ok(key));
     }
-    if let Some(query) = Query::parse(&GROUP, bytes) {
+    if let Some(query) = PartialSignQuery::parse(&GROUP, bytes) {
         assert_eq!(query.to_bytes(), bytes);
     }
-    assert_eq!(Answer::parse(&GROUP, bytes), None);
-    if let Some(evidence) = Evidence::parse(bytes) {
+    assert_eq!(PartialSignatures::parse(&GROUP, bytes), None);
+    if let Some(evidence) = WrongAnswerEvidence::parse(bytes) {
         assert_eq!(evidence.to_bytes(), bytes);
         assert_eq!(evidence.verify(&GROUP), None);
     }

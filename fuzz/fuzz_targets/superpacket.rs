@@ -4,13 +4,16 @@
 
 use libfuzzer_sys::fuzz_target;
 use tun::ip::{clamp_mss, flow, packet_len};
-use tun::{Checksum, Coalescer, MAX_FRAME_LEN, Segments};
+use tun::{ChecksumState, FrameSegments, MAX_FRAME_LEN, PacketCoalescer};
 
 fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
     let mut packets = Vec::new();
     for (is_partial, frame) in &frames {
-        packets.push((frame.clone(), if *is_partial { Checksum::Partial } else { Checksum::Complete }));
-        let Some(segments) = Segments::parse(frame) else { continue };
+        packets.push((
+            frame.clone(),
+            if *is_partial { ChecksumState::Partial } else { ChecksumState::Complete },
+        ));
+        let Some(segments) = FrameSegments::parse(frame) else { continue };
         let checksum = segments.checksum();
         // The maximum number of packets in a superpacket.
         for index in 0..segments.count().min(2_000) {
@@ -23,7 +26,7 @@ fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
             packets.push((packet, checksum));
         }
     }
-    let mut coalescer = Coalescer::new(true);
+    let mut coalescer = PacketCoalescer::new(true);
     let mut write = |superpacket: &tun::Superpacket<'_>| {
         let len: usize = superpacket.slices().iter().map(|slice| slice.len()).sum();
         assert!(len <= MAX_FRAME_LEN);

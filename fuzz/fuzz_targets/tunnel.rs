@@ -6,20 +6,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Receiver, ReceiverLimits};
-use remicss::wire::control::Message;
-use remicss::wire::datagram::{HEADER_LEN, Header, Kind, expand_sequence};
-use remicss::wire::handshake::Datagram;
-use remicss::wire::keys::{Direction, Points};
+use remicss::recv::receiver::{SymbolReceiver, SymbolReceiverLimits};
+use remicss::recv::symbol_sink::{ControlShare, SymbolSink};
+use remicss::wire::control::ControlMessage;
+use remicss::wire::datagram::{HEADER_LEN, SymbolKind, SymbolShareHeader, expand_sequence};
+use remicss::wire::handshake::HandshakeDatagram;
+use remicss::wire::keys::{DirectionKeys, TagPoints};
 use remicss::wire::path::PathDatagram;
 use remicss::wire::tokens::{ShareTokens, TokenKey};
 
 /// No input knows the points, so a tag is valid by chance only.
 struct Nothing;
 
-impl Deliver for Nothing {
-    fn packets(&mut self, _: Kind, packets: &[u8]) {
+impl SymbolSink for Nothing {
+    fn packets(&mut self, _: SymbolKind, packets: &[u8]) {
         panic!("delivered {packets:?}");
     }
 
@@ -33,35 +33,47 @@ impl Deliver for Nothing {
 }
 
 fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
-    let points = Points::new(&[[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
+    let points = TagPoints::new(&[[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
     let tokens = TokenKey::new(&[0; 16]);
     // Also of a channel that does not exist.
     let mut share_tokens = ShareTokens::new(&tokens, 4);
-    let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
-    let limits = ReceiverLimits {
+    let direction = DirectionKeys { channels: 3, tokens: tokens.clone(), points: Some(points) };
+    let limits = SymbolReceiverLimits {
         window: 1 << 10,
         share_bytes: 1 << 17,
         held_bytes: 1 << 17,
-        ..ReceiverLimits::default()
+        ..SymbolReceiverLimits::default()
     };
-    let mut receiver = Receiver::new(&direction, 1, limits);
+    let mut receiver = SymbolReceiver::new(&direction, 1, limits);
     let mut now = Duration::ZERO;
     for (channel, wait, mut bytes) in input {
-        if let Ok(datagram) = Datagram::parse(&bytes) {
-            assert_eq!(Datagram::parse(&datagram.encode()).map(|again| again.encode()), Ok(datagram.encode()));
+        if let Ok(datagram) = HandshakeDatagram::parse(&bytes) {
+            assert_eq!(
+                HandshakeDatagram::parse(&datagram.encode()).map(|again| again.encode()),
+                Ok(datagram.encode())
+            );
         }
-        if let Ok(message) = Message::parse(&bytes) {
+        if let Ok(message) = ControlMessage::parse(&bytes) {
             assert_eq!(message.encode(), bytes);
         }
         let channel = usize::from(channel % 4);
         if let Ok(datagram) = PathDatagram::open(&bytes, &tokens, channel) {
-            assert_eq!(datagram.seal(&tokens, channel)[..PathDatagram::MIN_LEN], bytes[..PathDatagram::MIN_LEN]);
+            assert_eq!(
+                datagram.seal(&tokens, channel)[..PathDatagram::MIN_LEN],
+                bytes[..PathDatagram::MIN_LEN]
+            );
         }
-        if let Ok((header, _)) = Header::parse(&bytes) {
+        if let Ok((header, _)) = SymbolShareHeader::parse(&bytes) {
             assert_eq!(header.encode()[..], bytes[..HEADER_LEN]);
             // With the token, without which it is dropped at once.
             let number = expand_sequence(receiver.highest(), header.sequence);
-            let header = Header::new(header.kind, header.threshold, number, channel, &mut share_tokens);
+            let header = SymbolShareHeader::new(
+                header.kind,
+                header.threshold,
+                number,
+                channel,
+                &mut share_tokens,
+            );
             bytes[..HEADER_LEN].copy_from_slice(&header.encode());
         }
         now += Duration::from_millis(wait.into());

@@ -4,12 +4,12 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use transport::fuzzing::udp::{Step, connection, listener, packet};
+use transport::fuzzing::udp::{UdpFuzzStep, connection, listener, packet};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     datagrams: Vec<Vec<u8>>,
-    steps: Vec<Step>,
+    steps: Vec<UdpFuzzStep>,
 }
 
 fuzz_target!(|input: Input| {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::NonNull;
 
-use crate::error::{Code, Failure};
+use crate::error::{CallFailure, Code};
 use crate::statistics::Statistics;
 
 /// `const char *`: text that ends with a zero byte.
@@ -17,14 +17,14 @@ pub struct Text(*const c_char);
 
 impl Text {
     /// The text, which is the `what` of the call.
-    pub(crate) fn read(&self, what: &str) -> Result<&str, Failure> {
+    pub(crate) fn read(&self, what: &str) -> Result<&str, CallFailure> {
         if self.0.is_null() {
             return Err(null(what));
         }
         // SAFETY: it is not null, and by the header points to bytes of which one is zero, which
         // do not change during the call.
         let text = unsafe { CStr::from_ptr(self.0) };
-        text.to_str().map_err(|_| Failure::usage(format!("the {what} is not UTF-8")))
+        text.to_str().map_err(|_| CallFailure::usage(format!("the {what} is not UTF-8")))
     }
 }
 
@@ -35,14 +35,14 @@ pub struct TextBuffer(*mut c_char);
 
 impl TextBuffer {
     /// Writes the text and a zero byte to the buffer of `size` bytes.
-    pub(crate) fn write(&self, size: usize, text: &str) -> Result<(), Failure> {
+    pub(crate) fn write(&self, size: usize, text: &str) -> Result<(), CallFailure> {
         if self.0.is_null() {
             return Err(null("buffer"));
         }
         if text.len() >= size {
             let needed = text.len() + 1;
             let message = format!("the text needs {needed} bytes, the buffer has {size}");
-            return Err(Failure::new(Code::TooLong, message));
+            return Err(CallFailure::new(Code::TooLong, message));
         }
         // SAFETY: by the header the buffer, which is not null, has `size` bytes, and the text less.
         unsafe {
@@ -60,7 +60,7 @@ pub struct Input(*const c_void);
 
 impl Input {
     /// The `size` bytes.
-    pub(crate) fn bytes(&self, size: usize) -> Result<&[u8], Failure> {
+    pub(crate) fn bytes(&self, size: usize) -> Result<&[u8], CallFailure> {
         if size == 0 {
             return Ok(&[]);
         }
@@ -78,7 +78,7 @@ pub struct Output(*mut c_void);
 
 impl Output {
     /// The `size` bytes.
-    pub(crate) fn bytes(&mut self, size: usize) -> Result<&mut [u8], Failure> {
+    pub(crate) fn bytes(&mut self, size: usize) -> Result<&mut [u8], CallFailure> {
         if size == 0 {
             return Ok(&mut []);
         }
@@ -97,7 +97,7 @@ pub struct StatisticsBuffer(*mut Statistics);
 
 impl StatisticsBuffer {
     /// Writes as many whole fields as the caller's structure has, by its field `size`.
-    pub(crate) fn write(&self, statistics: &Statistics) -> Result<(), Failure> {
+    pub(crate) fn write(&self, statistics: &Statistics) -> Result<(), CallFailure> {
         const FIRST: usize = offset_of!(Statistics, bytes_sent);
         if self.0.is_null() {
             return Err(null("structure"));
@@ -106,7 +106,7 @@ impl StatisticsBuffer {
         let size = unsafe { self.0.cast::<usize>().read_unaligned() };
         let fields = size.min(size_of::<Statistics>()).saturating_sub(FIRST) / size_of::<u64>();
         if fields == 0 {
-            return Err(Failure::usage("statistics.size is not sizeof(sunder_statistics)"));
+            return Err(CallFailure::usage("statistics.size is not sizeof(sunder_statistics)"));
         }
         // SAFETY: all fields behind the first one are u64, and the caller's structure has this many
         // of them; both structures are not the same one.
@@ -141,17 +141,17 @@ impl Message {
     }
 }
 
-fn check(pointer: *const c_void, size: usize) -> Result<(), Failure> {
+fn check(pointer: *const c_void, size: usize) -> Result<(), CallFailure> {
     if pointer.is_null() {
         return Err(null("buffer"));
     }
     if isize::try_from(size).is_err() {
-        return Err(Failure::usage(format!("no buffer has {size} bytes")));
+        return Err(CallFailure::usage(format!("no buffer has {size} bytes")));
     }
     Ok(())
 }
 
 /// A null pointer where none is allowed.
-pub(crate) fn null(what: &str) -> Failure {
-    Failure::usage(format!("the {what} is a null pointer"))
+pub(crate) fn null(what: &str) -> CallFailure {
+    CallFailure::usage(format!("the {what} is a null pointer"))
 }

@@ -4,28 +4,28 @@ use std::ffi::c_char;
 use std::io::{Read, Write};
 use std::sync::{Mutex, MutexGuard};
 
-use keys::PublicKey;
-use transport::{Closer, Messages, Reader, Writer};
+use keys::IdentityPublicKey;
+use transport::{ConnectionCloser, ConnectionReader, ConnectionWriter, MessageStream};
 
 use crate::arguments::{Input, Message, Output, StatisticsBuffer, Text, TextBuffer, null};
-use crate::error::{Code, Failure, run, run_free, try_lock};
+use crate::error::{CallFailure, Code, run, run_free, try_lock};
 use crate::library::static_name;
 use crate::options::Options;
 
 /// `sunder_connection`
 #[derive(Debug)]
 pub struct Connection {
-    half: Mutex<Half>,
-    closer: Closer,
+    half: Mutex<HandleSplitState>,
+    closer: ConnectionCloser,
     transport: &'static str,
-    peer: Option<PublicKey>,
+    peer: Option<IdentityPublicKey>,
 }
 
 #[derive(Debug)]
-enum Half {
+enum HandleSplitState {
     Both(transport::Connection),
-    Reads(Reader),
-    Writes(Writer),
+    Reads(ConnectionReader),
+    Writes(ConnectionWriter),
     /// A split did not return.
     Gone,
 }
@@ -34,34 +34,34 @@ impl Connection {
     pub(crate) fn new(connection: transport::Connection) -> Self {
         let (transport, peer) = (connection.transport(), connection.peer());
         let closer = connection.closer();
-        Self { half: Mutex::new(Half::Both(connection)), closer, transport, peer }
+        Self { half: Mutex::new(HandleSplitState::Both(connection)), closer, transport, peer }
     }
 
     /// The same connection, with a half of it.
-    fn with(&self, half: Half) -> Self {
+    fn with(&self, half: HandleSplitState) -> Self {
         let closer = self.closer.clone();
         Self { half: Mutex::new(half), closer, transport: self.transport, peer: self.peer }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Half>, Failure> {
+    fn lock(&self) -> Result<MutexGuard<'_, HandleSplitState>, CallFailure> {
         try_lock(&self.half, "another thread uses the connection: split it to use two threads")
     }
 }
 
-impl Half {
-    fn reader(&mut self) -> Result<&mut dyn Read, Failure> {
+impl HandleSplitState {
+    fn reader(&mut self) -> Result<&mut dyn Read, CallFailure> {
         match self {
             Self::Both(connection) => Ok(connection),
             Self::Reads(reader) => Ok(reader),
-            Self::Writes(_) | Self::Gone => Err(Failure::usage("this half only writes")),
+            Self::Writes(_) | Self::Gone => Err(CallFailure::usage("this half only writes")),
         }
     }
 
-    fn writer(&mut self) -> Result<&mut dyn Write, Failure> {
+    fn writer(&mut self) -> Result<&mut dyn Write, CallFailure> {
         match self {
             Self::Both(connection) => Ok(connection),
             Self::Writes(writer) => Ok(writer),
-            Self::Reads(_) | Self::Gone => Err(Failure::usage("this half only reads")),
+            Self::Reads(_) | Self::Gone => Err(CallFailure::usage("this half only reads")),
         }
     }
 }
@@ -126,7 +126,7 @@ pub extern "C" fn sunder_connection_send(
     message: Input,
     size: usize,
 ) -> i32 {
-    with(connection, |half| Ok(Messages::new(half.writer()?).send(message.bytes(size)?)?))
+    with(connection, |half| Ok(MessageStream::new(half.writer()?).send(message.bytes(size)?)?))
 }
 
 /// `sunder_connection_receive`
@@ -140,7 +140,7 @@ pub extern "C" fn sunder_connection_receive(
     run(|| {
         let (message, size) = message.zip(size).ok_or_else(|| null("message or size"))?;
         let mut half = lock(connection)?;
-        let Some(received) = Messages::new(half.reader()?).receive(max)? else { return Ok(0) };
+        let Some(received) = MessageStream::new(half.reader()?).receive(max)? else { return Ok(0) };
         (*message, *size) = Message::give(received);
         Ok(1)
     })
@@ -160,13 +160,16 @@ pub extern "C" fn sunder_connection_split(
     run(|| {
         let whole = connection.ok_or_else(|| null("connection"))?;
         let mut half = whole.lock()?;
-        if !matches!(*half, Half::Both(_)) {
-            return Err(Failure::usage("the connection is split already"));
+        if !matches!(*half, HandleSplitState::Both(_)) {
+            return Err(CallFailure::usage("the connection is split already"));
         }
-        let Half::Both(both) = std::mem::replace(&mut *half, Half::Gone) else { unreachable!() };
+        let HandleSplitState::Both(both) = std::mem::replace(&mut *half, HandleSplitState::Gone)
+        else {
+            unreachable!()
+        };
         let (reader, writer) = both.split();
-        *half = Half::Reads(reader);
-        Ok(Some(Box::new(whole.with(Half::Writes(writer)))))
+        *half = HandleSplitState::Reads(reader);
+        Ok(Some(Box::new(whole.with(HandleSplitState::Writes(writer)))))
     })
 }
 
@@ -174,9 +177,11 @@ pub extern "C" fn sunder_connection_split(
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_finish(connection: Option<&Connection>) -> i32 {
     with(connection, |half| match half {
-        Half::Both(connection) => Ok(connection.finish()?),
-        Half::Writes(writer) => Ok(writer.finish()?),
-        Half::Reads(_) | Half::Gone => Err(Failure::usage("this half only reads")),
+        HandleSplitState::Both(connection) => Ok(connection.finish()?),
+        HandleSplitState::Writes(writer) => Ok(writer.finish()?),
+        HandleSplitState::Reads(_) | HandleSplitState::Gone => {
+            Err(CallFailure::usage("this half only reads"))
+        }
     })
 }
 
@@ -185,9 +190,11 @@ pub extern "C" fn sunder_connection_finish(connection: Option<&Connection>) -> i
 pub extern "C" fn sunder_connection_complete(connection: Option<&Connection>) -> i32 {
     with(connection, |half| {
         match half {
-            Half::Both(connection) => connection.complete(),
-            Half::Writes(writer) => writer.complete(),
-            Half::Reads(_) | Half::Gone => return Err(Failure::usage("this half only reads")),
+            HandleSplitState::Both(connection) => connection.complete(),
+            HandleSplitState::Writes(writer) => writer.complete(),
+            HandleSplitState::Reads(_) | HandleSplitState::Gone => {
+                return Err(CallFailure::usage("this half only reads"));
+            }
         }
         Ok(())
     })
@@ -201,10 +208,10 @@ pub extern "C" fn sunder_connection_statistics(
 ) -> i32 {
     with(connection, |half| {
         let now = match half {
-            Half::Both(connection) => connection.statistics(),
-            Half::Reads(reader) => reader.statistics(),
-            Half::Writes(writer) => writer.statistics(),
-            Half::Gone => return Err(Failure::usage("the connection is closed")),
+            HandleSplitState::Both(connection) => connection.statistics(),
+            HandleSplitState::Reads(reader) => reader.statistics(),
+            HandleSplitState::Writes(writer) => writer.statistics(),
+            HandleSplitState::Gone => return Err(CallFailure::usage("the connection is closed")),
         };
         statistics.write(&now.into())
     })
@@ -245,13 +252,13 @@ pub extern "C" fn sunder_connection_close(connection: Option<Box<Connection>>) {
     run_free(|| drop(connection));
 }
 
-fn lock(connection: Option<&Connection>) -> Result<MutexGuard<'_, Half>, Failure> {
+fn lock(connection: Option<&Connection>) -> Result<MutexGuard<'_, HandleSplitState>, CallFailure> {
     connection.ok_or_else(|| null("connection"))?.lock()
 }
 
 fn with(
     connection: Option<&Connection>,
-    call: impl FnOnce(&mut Half) -> Result<(), Failure>,
+    call: impl FnOnce(&mut HandleSplitState) -> Result<(), CallFailure>,
 ) -> i32 {
     run(|| {
         call(&mut *lock(connection)?)?;

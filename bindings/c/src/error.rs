@@ -36,12 +36,12 @@ pub enum Code {
 
 /// Why a call fails.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     code: Code,
     text: String,
 }
 
-impl Failure {
+impl CallFailure {
     pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
@@ -51,7 +51,7 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CallFailure {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind as Kind;
         let code = match error.kind() {
@@ -75,52 +75,54 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CallFailure {
     fn from(error: Error) -> Self {
         io::Error::from(error).into()
     }
 }
 
 /// What a function of the interface returns when it fails.
-pub(crate) trait Failed {
+pub(crate) trait FailureReturn {
     fn failed(code: Code) -> Self;
 }
 
-impl Failed for i32 {
+impl FailureReturn for i32 {
     fn failed(code: Code) -> Self {
         code as Self
     }
 }
 
-impl Failed for i64 {
+impl FailureReturn for i64 {
     fn failed(code: Code) -> Self {
         Self::from(code as i32)
     }
 }
 
-impl<T> Failed for Option<Box<T>> {
+impl<T> FailureReturn for Option<Box<T>> {
     fn failed(_: Code) -> Self {
         None
     }
 }
 
-impl Failed for *const c_char {
+impl FailureReturn for *const c_char {
     fn failed(_: Code) -> Self {
         std::ptr::null()
     }
 }
 
 /// Runs a call. A failure or a panic becomes the thread's last error.
-pub(crate) fn run<T: Failed>(call: impl FnOnce() -> Result<T, Failure>) -> T {
+pub(crate) fn run<T: FailureReturn>(call: impl FnOnce() -> Result<T, CallFailure>) -> T {
     // What the call has changed when it panics is behind a lock, which is poisoned then.
     let outcome = catch_unwind(AssertUnwindSafe(call));
     let failure = match outcome {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
-        Err(panic) => Failure::new(Code::Bug, format!("a bug of the library: {}", said(&*panic))),
+        Err(panic) => {
+            CallFailure::new(Code::Bug, format!("a bug of the library: {}", panic_message(&*panic)))
+        }
     };
     let code = failure.code;
-    remember(failure);
+    set_last_error(failure);
     T::failed(code)
 }
 
@@ -133,14 +135,16 @@ pub(crate) fn run_free(call: impl FnOnce()) {
 pub(crate) fn try_lock<'a, T>(
     handle: &'a Mutex<T>,
     busy: &str,
-) -> Result<MutexGuard<'a, T>, Failure> {
+) -> Result<MutexGuard<'a, T>, CallFailure> {
     handle.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => Failure::new(Code::Busy, busy),
-        TryLockError::Poisoned(_) => Failure::new(Code::Bug, "a bug of the library has ended it"),
+        TryLockError::WouldBlock => CallFailure::new(Code::Busy, busy),
+        TryLockError::Poisoned(_) => {
+            CallFailure::new(Code::Bug, "a bug of the library has ended it")
+        }
     })
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
@@ -149,27 +153,27 @@ fn said(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 /// A thread's last error.
-struct Last {
+struct LastError {
     code: Code,
     text: CString,
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    static LAST_ERROR: RefCell<Option<LastError>> = const { RefCell::new(None) };
 }
 
-fn remember(failure: Failure) {
+fn set_last_error(failure: CallFailure) {
     let mut text = failure.text.into_bytes();
     text.retain(|&byte| byte != 0);
-    let last = Last { code: failure.code, text: CString::new(text).unwrap_or_default() };
+    let last = LastError { code: failure.code, text: CString::new(text).unwrap_or_default() };
     // A thread that ends, and frees handles in its destructors, has no last error any more.
-    let _ = LAST.try_with(|place| place.replace(Some(last)));
+    let _ = LAST_ERROR.try_with(|place| place.replace(Some(last)));
 }
 
 /// `sunder_error_code`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_error_code() -> i32 {
-    let code = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.code));
+    let code = LAST_ERROR.try_with(|last| last.borrow().as_ref().map(|last| last.code));
     code.ok().flatten().unwrap_or(Code::Ok) as i32
 }
 
@@ -177,7 +181,7 @@ pub extern "C" fn sunder_error_code() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_error_text() -> *const c_char {
     const NONE: &CStr = c"";
-    let text = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.text.as_ptr()));
+    let text = LAST_ERROR.try_with(|last| last.borrow().as_ref().map(|last| last.text.as_ptr()));
     text.ok().flatten().unwrap_or(NONE.as_ptr())
 }
 
@@ -189,7 +193,7 @@ mod tests {
     fn a_panic_ends_at_the_boundary() {
         assert_eq!(run::<i32>(|| panic!("no {}", "luck")), Code::Bug as i32);
         assert_eq!(sunder_error_code(), Code::Bug as i32);
-        let text = LAST.with_borrow(|last| last.as_ref().map(|last| last.text.clone()));
+        let text = LAST_ERROR.with_borrow(|last| last.as_ref().map(|last| last.text.clone()));
         assert_eq!(text.unwrap().to_str(), Ok("a bug of the library: no luck"));
         run_free(|| panic!("nobody is told"));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::arguments::{Text, TextBuffer, null};
 use crate::connection::Connection;
-use crate::error::{Code, Failure, run, run_free, try_lock};
+use crate::error::{CallFailure, Code, run, run_free, try_lock};
 use crate::options::Options;
 
 /// `sunder_listener`
@@ -16,7 +16,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn lock(&self) -> Result<MutexGuard<'_, transport::Listener>, Failure> {
+    fn lock(&self) -> Result<MutexGuard<'_, transport::Listener>, CallFailure> {
         try_lock(&self.listener, "another thread waits for a connection")
     }
 }
@@ -79,7 +79,7 @@ pub extern "C" fn sunder_listener_accept_timeout(
     run(|| {
         let listener = listener.ok_or_else(|| null("listener"))?.lock()?;
         let accepted = listener.accept_timeout(Duration::from_millis(milliseconds.into()))?;
-        let none = || Failure::new(Code::TimedOut, "no connection has come in time");
+        let none = || CallFailure::new(Code::TimedOut, "no connection has come in time");
         Ok(Some(Box::new(Connection::new(accepted.ok_or_else(none)?))))
     })
 }

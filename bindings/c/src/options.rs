@@ -4,38 +4,40 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, PublicKeyError, SecretKey};
-use transport::{Choice, Exchange, Peers, Security, random_identity};
+use keys::{IdentityPublicKey, IdentityPublicKeyError, IdentitySecretKey};
+use transport::{
+    ConnectionSecurity, ExchangeProfile, PeerKeyPolicy, TransportChoice, random_identity,
+};
 
 use crate::arguments::{Text, TextBuffer, null};
-use crate::error::{Code, Failure, run, run_free};
+use crate::error::{CallFailure, Code, run, run_free};
 
 /// `sunder_options`
 #[derive(Debug)]
 pub struct Options {
     /// All but its `security`, which the next three make.
-    others: transport::Options,
-    identity: Arc<SecretKey>,
-    peers: Vec<PublicKey>,
+    settings: transport::ConnectionOptions,
+    identity: Arc<IdentitySecretKey>,
+    peers: Vec<IdentityPublicKey>,
     insecure: bool,
 }
 
 impl Options {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, CallFailure> {
         let identity = Arc::new(random_identity()?);
-        let others = transport::Options::new(Security::Insecure);
-        Ok(Self { others, identity, peers: Vec::new(), insecure: false })
+        let others = transport::ConnectionOptions::new(ConnectionSecurity::Insecure);
+        Ok(Self { settings: others, identity, peers: Vec::new(), insecure: false })
     }
 
     /// The same for the crate `transport`.
-    pub(crate) fn build(&self) -> transport::Options {
-        let mut options = self.others.clone();
+    pub(crate) fn build(&self) -> transport::ConnectionOptions {
+        let mut options = self.settings.clone();
         if !self.insecure {
             let peers = match &*self.peers {
-                [] => Peers::Any,
-                keys => Peers::Pinned(keys.to_vec()),
+                [] => PeerKeyPolicy::Any,
+                keys => PeerKeyPolicy::Pinned(keys.to_vec()),
             };
-            options.security = Security::Noise { identity: self.identity.clone(), peers };
+            options.security = ConnectionSecurity::Noise { identity: self.identity.clone(), peers };
         }
         options
     }
@@ -57,7 +59,7 @@ pub extern "C" fn sunder_options_free(options: Option<Box<Options>>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_options_set_transport(options: Option<&mut Options>, name: Text) -> i32 {
     set(options, |options| {
-        options.others.transport = name.read("name")?.parse::<Choice>()?;
+        options.settings.transport = name.read("name")?.parse::<TransportChoice>()?;
         Ok(())
     })
 }
@@ -70,8 +72,8 @@ pub extern "C" fn sunder_options_set_identity_file(
 ) -> i32 {
     set(options, |options| {
         let path = path.read("path")?;
-        let key = SecretKey::read(Path::new(path))
-            .map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        let key = IdentitySecretKey::read(Path::new(path))
+            .map_err(|error| CallFailure::new(Code::Failed, error.to_string()))?;
         options.identity = Arc::new(key);
         Ok(())
     })
@@ -82,7 +84,9 @@ pub extern "C" fn sunder_options_set_identity_file(
 pub extern "C" fn sunder_options_add_peer_key(options: Option<&mut Options>, key: Text) -> i32 {
     set(options, |options| {
         let key = key.read("key")?.parse();
-        options.peers.push(key.map_err(|error: PublicKeyError| Failure::usage(error.to_string()))?);
+        options.peers.push(
+            key.map_err(|error: IdentityPublicKeyError| CallFailure::usage(error.to_string()))?,
+        );
         Ok(())
     })
 }
@@ -100,7 +104,7 @@ pub extern "C" fn sunder_options_set_insecure(options: Option<&mut Options>) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_options_set_accept_loss(options: Option<&mut Options>) -> i32 {
     set(options, |options| {
-        options.others.accept_loss = true;
+        options.settings.accept_loss = true;
         Ok(())
     })
 }
@@ -112,7 +116,7 @@ pub extern "C" fn sunder_options_set_congestion_control(
     name: Text,
 ) -> i32 {
     set(options, |options| {
-        options.others.congestion = Some(name.read("name")?.to_owned());
+        options.settings.congestion = Some(name.read("name")?.to_owned());
         Ok(())
     })
 }
@@ -126,7 +130,7 @@ pub extern "C" fn sunder_options_set_expected_exchange(
     rounds: u32,
 ) -> i32 {
     set(options, |options| {
-        options.others.exchange = Some(Exchange { sent, received, rounds });
+        options.settings.exchange = Some(ExchangeProfile { sent, received, rounds });
         Ok(())
     })
 }
@@ -139,8 +143,8 @@ pub extern "C" fn sunder_options_set_connect_timeout(
 ) -> i32 {
     set(options, |options| {
         let timeout = Duration::from_millis(milliseconds.into());
-        options.others.connect_timeout = timeout;
-        options.others.handshake_timeout = timeout;
+        options.settings.connect_timeout = timeout;
+        options.settings.handshake_timeout = timeout;
         Ok(())
     })
 }
@@ -153,7 +157,7 @@ pub extern "C" fn sunder_options_set_timeout(
 ) -> i32 {
     set(options, |options| {
         let timeout = Duration::from_millis(milliseconds.into());
-        options.others.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+        options.settings.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
         Ok(())
     })
 }
@@ -174,7 +178,7 @@ pub extern "C" fn sunder_options_public_key(
 
 fn set(
     options: Option<&mut Options>,
-    change: impl FnOnce(&mut Options) -> Result<(), Failure>,
+    change: impl FnOnce(&mut Options) -> Result<(), CallFailure>,
 ) -> i32 {
     run(|| {
         change(options.ok_or_else(|| null("options"))?)?;

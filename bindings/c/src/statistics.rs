@@ -16,8 +16,8 @@ pub struct Statistics {
     delivery_rate: u64,
 }
 
-impl From<transport::Statistics> for Statistics {
-    fn from(statistics: transport::Statistics) -> Self {
+impl From<transport::ConnectionStatistics> for Statistics {
+    fn from(statistics: transport::ConnectionStatistics) -> Self {
         let path = statistics.path;
         let ns = |time: Option<Duration>| {
             time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use transport::{Choice, Closer, Error, Reader, Writer};
+use transport::{ConnectionCloser, ConnectionReader, ConnectionWriter, Error, TransportChoice};
 
 use crate::buffers::{as_bytes, with_bytes};
 use crate::errors::{SIGNALS_EVERY, busy, closed, exception, failed};
-use crate::options::{Common, Identity, exchange};
+use crate::options::{Identity, PyEndpointOptions, exchange};
 
 /// The most that `readinto` reads at once: it has its own copy.
 const MAX_READ: usize = 1 << 20;
@@ -19,21 +19,21 @@ const MAX_READ: usize = 1 << 20;
 /// One end of a connection, or, after `split`, one direction of it. One thread at a time uses it.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Connection {
-    half: Mutex<Half>,
-    closer: Closer,
+    half: Mutex<PySplitState>,
+    closer: ConnectionCloser,
     transport: &'static str,
     peer: Option<String>,
 }
 
-enum Half {
-    Both(Box<Both>),
-    Reads(Reader),
-    Writes(Writer),
+enum PySplitState {
+    Both(Box<UnsplitConnection>),
+    Reads(ConnectionReader),
+    Writes(ConnectionWriter),
     Closed,
 }
 
 /// A connection that is not split.
-struct Both {
+struct UnsplitConnection {
     connection: transport::Connection,
     /// The limit for each wait that the user set.
     timeout: Option<Duration>,
@@ -64,9 +64,16 @@ pub(crate) fn connect(
     accept_loss: bool,
 ) -> PyResult<Connection> {
     let peers = peer.into_iter().collect();
-    let common = Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
+    let common = PyEndpointOptions {
+        identity,
+        peers,
+        insecure,
+        timeout,
+        connect_timeout,
+        congestion_control,
+    };
     let mut options = common.options()?;
-    options.transport = transport.parse::<Choice>().map_err(failed)?;
+    options.transport = transport.parse::<TransportChoice>().map_err(failed)?;
     options.accept_loss = accept_loss;
     options.exchange = exchange.map(self::exchange);
     let connection = py.detach(|| transport::connect(address, &options)).map_err(failed)?;
@@ -147,7 +154,7 @@ impl Connection {
     /// Writes a message, which waits in the buffer as bytes do.
     fn send(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let sent = with_bytes(message, |message| {
-            self.writing(|writer| transport::Messages::new(writer).send(message))
+            self.writing(|writer| transport::MessageStream::new(writer).send(message))
         });
         sent?
     }
@@ -155,7 +162,8 @@ impl Connection {
     /// The next message, of at most `max` bytes; None at the end of the stream.
     #[pyo3(signature = (max=1_073_741_824))]
     fn receive<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let message = self.reading(py, |reader| transport::Messages::new(reader).receive(max))?;
+        let message =
+            self.reading(py, |reader| transport::MessageStream::new(reader).receive(max))?;
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
@@ -168,13 +176,16 @@ impl Connection {
     /// Two objects: one reads and one writes, each in a thread of its own. This one is closed.
     fn split(&self) -> PyResult<(Self, Self)> {
         let mut half = self.lock()?;
-        match std::mem::replace(&mut *half, Half::Closed) {
-            Half::Both(mut both) => {
+        match std::mem::replace(&mut *half, PySplitState::Closed) {
+            PySplitState::Both(mut both) => {
                 both.limit(both.timeout).map_err(exception)?;
                 let (reader, writer) = both.connection.split();
-                Ok((self.with(Half::Reads(reader)), self.with(Half::Writes(writer))))
+                Ok((
+                    self.with(PySplitState::Reads(reader)),
+                    self.with(PySplitState::Writes(writer)),
+                ))
             }
-            Half::Closed => closed("connection"),
+            PySplitState::Closed => closed("connection"),
             other => {
                 *half = other;
                 Err(PyValueError::new_err("the connection is split already"))
@@ -186,16 +197,16 @@ impl Connection {
     /// stream. Returns when it will arrive. Reading goes on.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| match &mut *self.lock()? {
-            Half::Both(both) => {
+            PySplitState::Both(both) => {
                 both.limit(both.timeout)
                     .and_then(|()| both.connection.finish())
                     .map_err(exception)?;
                 both.pending = false;
                 Ok(())
             }
-            Half::Writes(writer) => writer.finish().map_err(exception),
-            Half::Reads(_) => Err(PyValueError::new_err("this half only reads")),
-            Half::Closed => closed("connection"),
+            PySplitState::Writes(writer) => writer.finish().map_err(exception),
+            PySplitState::Reads(_) => Err(PyValueError::new_err("this half only reads")),
+            PySplitState::Closed => closed("connection"),
         })
     }
 
@@ -203,26 +214,26 @@ impl Connection {
     /// the choice of "auto" for the next one to the same host. Not on a half that reads.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| match &*self.lock()? {
-            Half::Both(both) => {
+            PySplitState::Both(both) => {
                 both.connection.complete();
                 Ok(())
             }
-            Half::Writes(writer) => {
+            PySplitState::Writes(writer) => {
                 writer.complete();
                 Ok(())
             }
-            Half::Reads(_) => Err(PyValueError::new_err("this half only reads")),
-            Half::Closed => closed("connection"),
+            PySplitState::Reads(_) => Err(PyValueError::new_err("this half only reads")),
+            PySplitState::Closed => closed("connection"),
         })
     }
 
     /// What the connection has done so far. What its transport does not measure is None.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = match &*self.lock()? {
-            Half::Both(both) => both.connection.statistics(),
-            Half::Reads(reader) => reader.statistics(),
-            Half::Writes(writer) => writer.statistics(),
-            Half::Closed => return closed("connection"),
+            PySplitState::Both(both) => both.connection.statistics(),
+            PySplitState::Reads(reader) => reader.statistics(),
+            PySplitState::Writes(writer) => writer.statistics(),
+            PySplitState::Closed => return closed("connection"),
         };
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         let found = PyDict::new(py);
@@ -247,7 +258,7 @@ impl Connection {
     /// Sends what waits in the buffer and closes the connection. `finish` says whether everything
     /// arrived.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let half = std::mem::replace(&mut *self.lock()?, Half::Closed);
+        let half = std::mem::replace(&mut *self.lock()?, PySplitState::Closed);
         py.detach(|| drop(half));
         Ok(())
     }
@@ -274,16 +285,16 @@ impl Connection {
         let transport = connection.transport();
         let peer = connection.peer().map(|key| key.to_string());
         let closer = connection.closer();
-        let both = Both { connection, timeout, current: timeout, pending: false };
-        Self { half: Mutex::new(Half::Both(Box::new(both))), closer, transport, peer }
+        let both = UnsplitConnection { connection, timeout, current: timeout, pending: false };
+        Self { half: Mutex::new(PySplitState::Both(Box::new(both))), closer, transport, peer }
     }
 
-    fn with(&self, half: Half) -> Self {
+    fn with(&self, half: PySplitState) -> Self {
         let (closer, peer) = (self.closer.clone(), self.peer.clone());
         Self { half: Mutex::new(half), closer, transport: self.transport, peer }
     }
 
-    fn lock(&self) -> PyResult<MutexGuard<'_, Half>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, PySplitState>> {
         self.half.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 busy("another thread uses the connection: split() it to use two threads")
@@ -299,36 +310,36 @@ impl Connection {
         work: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send,
     ) -> PyResult<T> {
         py.detach(|| match &mut *self.lock()? {
-            Half::Both(both) => {
-                let mut patient = Patient { both, raised: None };
+            PySplitState::Both(both) => {
+                let mut patient = InterruptibleReader { both, raised: None };
                 let read = patient.flush().and_then(|()| work(&mut patient));
                 match patient.raised {
                     Some(raised) => Err(raised),
                     None => read.map_err(exception),
                 }
             }
-            Half::Reads(reader) => work(reader).map_err(exception),
-            Half::Writes(_) => Err(PyValueError::new_err("this half only writes")),
-            Half::Closed => closed("connection"),
+            PySplitState::Reads(reader) => work(reader).map_err(exception),
+            PySplitState::Writes(_) => Err(PyValueError::new_err("this half only writes")),
+            PySplitState::Closed => closed("connection"),
         })
     }
 
     /// Writes. The caller has released the interpreter's lock.
     fn writing(&self, work: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> PyResult<()> {
         let written = match &mut *self.lock()? {
-            Half::Both(both) => {
+            PySplitState::Both(both) => {
                 both.pending = true;
                 both.limit(both.timeout).and_then(|()| work(&mut both.connection))
             }
-            Half::Writes(writer) => work(writer),
-            Half::Reads(_) => return Err(PyValueError::new_err("this half only reads")),
-            Half::Closed => return closed("connection"),
+            PySplitState::Writes(writer) => work(writer),
+            PySplitState::Reads(_) => return Err(PyValueError::new_err("this half only reads")),
+            PySplitState::Closed => return closed("connection"),
         };
         written.map_err(exception)
     }
 }
 
-impl Both {
+impl UnsplitConnection {
     /// Limits each wait from now on.
     fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if limit != self.current {
@@ -340,12 +351,12 @@ impl Both {
 }
 
 /// Reads from a connection, and looks between waits whether Ctrl-C was pressed.
-struct Patient<'a> {
-    both: &'a mut Both,
+struct InterruptibleReader<'a> {
+    both: &'a mut UnsplitConnection,
     raised: Option<PyErr>,
 }
 
-impl Patient<'_> {
+impl InterruptibleReader<'_> {
     /// A read flushes itself, but within its own limit, which is too short for a write.
     fn flush(&mut self) -> io::Result<()> {
         if self.both.pending {
@@ -357,7 +368,7 @@ impl Patient<'_> {
     }
 }
 
-impl Read for Patient<'_> {
+impl Read for InterruptibleReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let began = Instant::now();
         loop {

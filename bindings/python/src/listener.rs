@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::connection::Connection;
 use crate::errors::{SIGNALS_EVERY, closed, failed, timed_out};
-use crate::options::{Common, Identity, seconds};
+use crate::options::{Identity, PyEndpointOptions, seconds};
 
 /// Accepts connections of every transport on one port number, or, with `via`, waits for them at the
 /// relay with that address. Several threads may accept.
@@ -39,8 +39,14 @@ impl Listener {
         connect_timeout: f64,
         congestion_control: Option<String>,
     ) -> PyResult<Self> {
-        let common =
-            Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
+        let common = PyEndpointOptions {
+            identity,
+            peers,
+            insecure,
+            timeout,
+            connect_timeout,
+            congestion_control,
+        };
         let options = common.options()?;
         let (listener, address) = if via {
             let (listener, token) = transport::Listener::via(address, &options).map_err(failed)?;

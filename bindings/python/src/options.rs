@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use transport::{Exchange, Options, Peers, Security, names, random_identity};
+use transport::{
+    ConnectionOptions, ConnectionSecurity, ExchangeProfile, PeerKeyPolicy, names, random_identity,
+};
 
 use crate::errors::failed;
 
 /// A secret key. Without a path it is of random bytes, which nothing else has.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Identity {
-    pub(crate) key: Arc<SecretKey>,
+    pub(crate) key: Arc<IdentitySecretKey>,
 }
 
 #[pymethods]
@@ -24,7 +26,9 @@ impl Identity {
     #[pyo3(signature = (path=None))]
     fn new(path: Option<PathBuf>) -> PyResult<Self> {
         let key = match path {
-            Some(path) => SecretKey::read(&path).map_err(|error| refused(error.to_string()))?,
+            Some(path) => {
+                IdentitySecretKey::read(&path).map_err(|error| identity_error(error.to_string()))?
+            }
             None => random_identity().map_err(failed)?,
         };
         Ok(Self { key: Arc::new(key) })
@@ -37,7 +41,7 @@ impl Identity {
     }
 }
 
-fn refused(text: String) -> PyErr {
+fn identity_error(text: String) -> PyErr {
     crate::errors::exception(std::io::Error::other(text))
 }
 
@@ -52,7 +56,7 @@ pub(crate) fn transports(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// What `connect` and `Listener` have in common.
-pub(crate) struct Common<'a> {
+pub(crate) struct PyEndpointOptions<'a> {
     pub(crate) identity: Option<&'a Identity>,
     pub(crate) peers: Vec<String>,
     pub(crate) insecure: bool,
@@ -61,26 +65,27 @@ pub(crate) struct Common<'a> {
     pub(crate) congestion_control: Option<String>,
 }
 
-impl Common<'_> {
-    pub(crate) fn options(self) -> PyResult<Options> {
+impl PyEndpointOptions<'_> {
+    pub(crate) fn options(self) -> PyResult<ConnectionOptions> {
         let security = if self.insecure {
             if self.identity.is_some() || !self.peers.is_empty() {
                 let text = "insecure=True has no use for keys";
                 return Err(PyValueError::new_err(text));
             }
-            Security::Insecure
+            ConnectionSecurity::Insecure
         } else {
             let identity = match self.identity {
                 Some(identity) => identity.key.clone(),
                 None => Arc::new(random_identity().map_err(failed)?),
             };
-            let keys = self.peers.iter().map(|key| key.parse::<PublicKey>());
+            let keys = self.peers.iter().map(|key| key.parse::<IdentityPublicKey>());
             let keys: Result<Vec<_>, _> = keys.collect();
             let keys = keys.map_err(|error| PyValueError::new_err(error.to_string()))?;
-            let peers = if keys.is_empty() { Peers::Any } else { Peers::Pinned(keys) };
-            Security::Noise { identity, peers }
+            let peers =
+                if keys.is_empty() { PeerKeyPolicy::Any } else { PeerKeyPolicy::Pinned(keys) };
+            ConnectionSecurity::Noise { identity, peers }
         };
-        let mut options = Options::new(security);
+        let mut options = ConnectionOptions::new(security);
         options.timeout = self.timeout.map(seconds).transpose()?;
         options.connect_timeout = seconds(self.connect_timeout)?;
         options.handshake_timeout = options.connect_timeout;
@@ -90,8 +95,8 @@ impl Common<'_> {
 }
 
 /// What a connection is going to carry: bytes sent, bytes received, and how often an end waits.
-pub(crate) fn exchange((sent, received, rounds): (u64, u64, u32)) -> Exchange {
-    Exchange { sent, received, rounds }
+pub(crate) fn exchange((sent, received, rounds): (u64, u64, u32)) -> ExchangeProfile {
+    ExchangeProfile { sent, received, rounds }
 }
 
 /// A longer time limit is as long as this one.

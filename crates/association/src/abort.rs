@@ -2,19 +2,19 @@
 
 use thiserror::Error;
 
-use crate::message::{ListError, MessageError, MessageKind};
+use crate::message::{AssociationMessageError, AssociationMessageKind, CookieListError};
 
 /// Why a client gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ClientAbort {
+pub enum ClientHandshakeAbort {
     /// The bytes on a channel are not a message.
     #[error("channel {}: {source}", .channel + 1)]
     Message {
         /// The channel's index.
         channel: usize,
         /// What is wrong with them.
-        source: MessageError,
+        source: AssociationMessageError,
     },
     /// A message that has no place at this point.
     #[error("channel {}: unexpected {kind:?}", .channel + 1)]
@@ -22,7 +22,7 @@ pub enum ClientAbort {
         /// The channel's index.
         channel: usize,
         /// The message's kind.
-        kind: MessageKind,
+        kind: AssociationMessageKind,
     },
     /// Bytes after a channel's cookie, before the list was sent.
     #[error("channel {}: bytes after the cookie and before the list", .channel + 1)]
@@ -38,7 +38,7 @@ pub enum ClientAbort {
     },
     /// Two channels have the same cookie.
     #[error(transparent)]
-    Cookies(#[from] ListError),
+    Cookies(#[from] CookieListError),
     /// The server confirmed something other than the list sent.
     #[error("channel {}: the confirmed list is not the one sent", .channel + 1)]
     DifferentConfirm {
@@ -62,7 +62,7 @@ pub enum ClientAbort {
     },
 }
 
-impl ClientAbort {
+impl ClientHandshakeAbort {
     /// The index of the channel that it names, if it names one.
     pub fn channel_mut(&mut self) -> Option<&mut usize> {
         match self {

@@ -8,45 +8,45 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
-use crate::abort::ClientAbort;
-use crate::framer::Framer;
-use crate::message::{List, Message, MessageKind, list_body_len};
+use crate::abort::ClientHandshakeAbort;
+use crate::framer::AssociationFramer;
+use crate::message::{AssociationMessage, AssociationMessageKind, CookieList, list_body_len};
 
 /// What came of a handshake.
 #[derive(Clone, Debug)]
-pub enum ClientEvent {
+pub enum AssociationClientEvent {
     /// All channels are confirmed but those that were excluded: they now belong to the transport.
     Associated {
         /// What both ends hold.
-        list: List,
+        list: CookieList,
     },
     /// Close all channels.
     Aborted {
         /// Why.
-        reason: ClientAbort,
+        reason: ClientHandshakeAbort,
     },
 }
 
 /// A client that has sent its list, or is about to, and waits for the confirms.
 #[derive(Debug)]
 pub struct ConfirmCollector {
-    list: List,
+    list: CookieList,
     deadline: Duration,
-    channels: Vec<Channel>,
-    phase: Phase,
-    event: Option<ClientEvent>,
+    channels: Vec<ConfirmChannel>,
+    phase: ConfirmPhase,
+    event: Option<AssociationClientEvent>,
 }
 
 #[derive(Debug)]
-struct Channel {
-    framer: Framer,
+struct ConfirmChannel {
+    framer: AssociationFramer,
     confirmed: bool,
     /// Its confirm is not waited for.
     excluded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConfirmPhase {
     Waiting,
     Associated,
     Aborted,
@@ -55,16 +55,19 @@ enum Phase {
 impl ConfirmCollector {
     /// A client whose channels have the cookies of this list, and that gives up at `deadline`. The
     /// list is to be sent on every channel.
-    pub fn new(list: List, deadline: Duration) -> Self {
+    pub fn new(list: CookieList, deadline: Duration) -> Self {
         let body_len = list_body_len(list.terms().channels());
-        let channel =
-            |_| Channel { framer: Framer::new(body_len), confirmed: false, excluded: false };
+        let channel = |_| ConfirmChannel {
+            framer: AssociationFramer::new(body_len),
+            confirmed: false,
+            excluded: false,
+        };
         let channels = list.cookies().iter().map(channel).collect();
-        Self { list, deadline, channels, phase: Phase::Waiting, event: None }
+        Self { list, deadline, channels, phase: ConfirmPhase::Waiting, event: None }
     }
 
     /// The list, the same for every channel.
-    pub fn list(&self) -> &List {
+    pub fn list(&self) -> &CookieList {
         &self.list
     }
 
@@ -85,7 +88,7 @@ impl ConfirmCollector {
     }
 
     /// A whole message came on a channel that may repeat messages but not change them.
-    pub fn handle_message(&mut self, channel: usize, message: &Message, now: Duration) {
+    pub fn handle_message(&mut self, channel: usize, message: &AssociationMessage, now: Duration) {
         self.handle_timeout(now);
         if let Err(reason) = self.read_message(channel, message) {
             self.abort(reason);
@@ -96,8 +99,8 @@ impl ConfirmCollector {
     /// threshold. Returns whether it does.
     pub fn exclude(&mut self, channel: usize) -> bool {
         let left = self.channels.iter().filter(|channel| !channel.excluded).count();
-        let possible =
-            self.phase == Phase::Waiting && left > usize::from(self.list.terms().threshold());
+        let possible = self.phase == ConfirmPhase::Waiting
+            && left > usize::from(self.list.terms().threshold());
         let channel = self.channels.get_mut(channel).filter(|other| possible && !other.excluded);
         let Some(channel) = channel else { return false };
         channel.excluded = true;
@@ -107,93 +110,110 @@ impl ConfirmCollector {
 
     /// A channel was closed or broke. After the association that is the transport's concern.
     pub fn handle_closed(&mut self, channel: usize) {
-        self.abort(ClientAbort::Closed { channel });
+        self.abort(ClientHandshakeAbort::Closed { channel });
     }
 
     /// Gives up if the deadline has passed.
     pub fn handle_timeout(&mut self, now: Duration) {
         if now >= self.deadline {
-            self.abort(ClientAbort::TimedOut);
+            self.abort(ClientHandshakeAbort::TimedOut);
         }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), while the handshake runs.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        (self.phase == Phase::Waiting).then_some(self.deadline)
+        (self.phase == ConfirmPhase::Waiting).then_some(self.deadline)
     }
 
     /// What came of the handshake, once.
-    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+    pub fn poll_event(&mut self) -> Option<AssociationClientEvent> {
         self.event.take()
     }
 
     /// Whether the list was not confirmed on a channel yet. Over datagrams it is then to be sent
     /// again from time to time.
     pub fn is_unanswered(&self, channel: usize) -> bool {
-        self.phase == Phase::Waiting
+        self.phase == ConfirmPhase::Waiting
             && self.channels.get(channel).is_some_and(|channel| !channel.confirmed)
     }
 
-    fn read_stream<'a>(&mut self, index: usize, bytes: &'a [u8]) -> Result<&'a [u8], ClientAbort> {
+    fn read_stream<'a>(
+        &mut self,
+        index: usize,
+        bytes: &'a [u8],
+    ) -> Result<&'a [u8], ClientHandshakeAbort> {
         let channel = self.channel(index)?;
         if channel.confirmed {
-            return Ok(if self.phase == Phase::Aborted { &[] } else { bytes });
+            return Ok(if self.phase == ConfirmPhase::Aborted { &[] } else { bytes });
         }
         match self.phase {
-            Phase::Associated => return Ok(bytes),
-            Phase::Aborted => return Ok(&[]),
-            Phase::Waiting => {}
+            ConfirmPhase::Associated => return Ok(bytes),
+            ConfirmPhase::Aborted => return Ok(&[]),
+            ConfirmPhase::Waiting => {}
         }
         let framed = self.channel(index)?.framer.push(bytes);
         let (message, rest) =
-            framed.map_err(|source| ClientAbort::Message { channel: index, source })?;
+            framed.map_err(|source| ClientHandshakeAbort::Message { channel: index, source })?;
         if let Some(message) = message {
-            if message.kind() != MessageKind::Confirm {
-                return Err(ClientAbort::Unexpected { channel: index, kind: message.kind() });
+            if message.kind() != AssociationMessageKind::Confirm {
+                return Err(ClientHandshakeAbort::Unexpected {
+                    channel: index,
+                    kind: message.kind(),
+                });
             }
             self.read_message(index, &message)?;
         }
         Ok(rest)
     }
 
-    fn read_message(&mut self, index: usize, message: &Message) -> Result<(), ClientAbort> {
+    fn read_message(
+        &mut self,
+        index: usize,
+        message: &AssociationMessage,
+    ) -> Result<(), ClientHandshakeAbort> {
         match message {
-            Message::Cookie(cookie) => {
+            AssociationMessage::Cookie(cookie) => {
                 let known = self.list.cookies().get(index);
-                let known = known.ok_or(ClientAbort::NoSuchChannel { channel: index })?;
+                let known = known.ok_or(ClientHandshakeAbort::NoSuchChannel { channel: index })?;
                 let is_same = bool::from(known.ct_eq(cookie));
-                if is_same { Ok(()) } else { Err(ClientAbort::ChangedCookie { channel: index }) }
+                if is_same {
+                    Ok(())
+                } else {
+                    Err(ClientHandshakeAbort::ChangedCookie { channel: index })
+                }
             }
-            Message::Confirm(confirmed) if !confirmed.matches(&self.list) => {
-                Err(ClientAbort::DifferentConfirm { channel: index })
+            AssociationMessage::Confirm(confirmed) if !confirmed.ct_matches(&self.list) => {
+                Err(ClientHandshakeAbort::DifferentConfirm { channel: index })
             }
-            Message::Confirm(_) => {
+            AssociationMessage::Confirm(_) => {
                 self.channel(index)?.confirmed = true;
                 self.finish_if_confirmed();
                 Ok(())
             }
-            Message::List(_) | Message::Rejoin(_) | Message::Rejoined(_) => {
-                Err(ClientAbort::Unexpected { channel: index, kind: message.kind() })
+            AssociationMessage::List(_)
+            | AssociationMessage::Rejoin(_)
+            | AssociationMessage::Rejoined(_) => {
+                Err(ClientHandshakeAbort::Unexpected { channel: index, kind: message.kind() })
             }
         }
     }
 
-    fn channel(&mut self, channel: usize) -> Result<&mut Channel, ClientAbort> {
-        self.channels.get_mut(channel).ok_or(ClientAbort::NoSuchChannel { channel })
+    fn channel(&mut self, channel: usize) -> Result<&mut ConfirmChannel, ClientHandshakeAbort> {
+        self.channels.get_mut(channel).ok_or(ClientHandshakeAbort::NoSuchChannel { channel })
     }
 
     fn finish_if_confirmed(&mut self) {
-        let is_done = |channel: &Channel| channel.confirmed || channel.excluded;
-        if self.phase == Phase::Waiting && self.channels.iter().all(is_done) {
-            self.event = Some(ClientEvent::Associated { list: self.list.clone() });
-            self.phase = Phase::Associated;
+        let is_done = |channel: &ConfirmChannel| channel.confirmed || channel.excluded;
+        if self.phase == ConfirmPhase::Waiting && self.channels.iter().all(is_done) {
+            self.event = Some(AssociationClientEvent::Associated { list: self.list.clone() });
+            self.phase = ConfirmPhase::Associated;
         }
     }
 
-    fn abort(&mut self, reason: ClientAbort) {
-        if self.phase == Phase::Waiting {
-            self.event = Some(ClientEvent::Aborted { reason });
-            self.phase = Phase::Aborted;
+    fn abort(&mut self, reason: ClientHandshakeAbort) {
+        if self.phase == ConfirmPhase::Waiting {
+            self.event = Some(AssociationClientEvent::Aborted { reason });
+            self.phase = ConfirmPhase::Aborted;
         }
     }
 }

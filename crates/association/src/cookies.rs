@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
-use crate::abort::ClientAbort;
+use crate::abort::ClientHandshakeAbort;
 use crate::confirms::ConfirmCollector;
-use crate::framer::Framer;
-use crate::message::{Cookie, List, Message, MessageKind, list_body_len};
-use crate::terms::Terms;
+use crate::framer::AssociationFramer;
+use crate::message::{
+    AssociationMessage, AssociationMessageKind, ConnectionCookie, CookieList, list_body_len,
+};
+use crate::terms::AssociationTerms;
 
 /// A client that has a connection on each of the terms' channels and waits for their cookies.
 ///
@@ -18,21 +20,25 @@ use crate::terms::Terms;
 /// use std::time::Duration;
 ///
 /// use sunder_association::{
-///     Collected, Cookie, CookieCollector, Message, Protocol, SharingScheme, Terms,
+///     AssociationMessage, AssociationProtocol, AssociationTerms, ConnectionCookie,
+///     CookieCollector, CookieProgress, SharingScheme,
 /// };
 ///
 /// let (now, deadline) = (Duration::ZERO, Duration::from_secs(10));
-/// let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
+/// let terms =
+///     AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
 /// let mut collector = CookieCollector::new(terms, deadline);
 ///
 /// // What the sockets of the two channels receive: one cookie comes in two pieces.
-/// let [first, second] = [7, 9].map(|byte| Message::Cookie(Cookie::new([byte; 16])).encode());
+/// let [first, second] = [7, 9].map(|byte| {
+///     AssociationMessage::ConnectionCookie(ConnectionCookie::new([byte; 16])).encode()
+/// });
 /// let mut received = [(0, &first[..5]), (1, &second[..]), (0, &first[5..])].into_iter();
 /// let confirms = loop {
 ///     let (channel, bytes) = received.next().ok_or("closed")?;
 ///     match collector.handle_bytes(channel, bytes, now)? {
-///         Collected::Some(more) => collector = more,
-///         Collected::All(confirms) => break confirms,
+///         CookieProgress::Some(more) => collector = more,
+///         CookieProgress::All(confirms) => break confirms,
 ///     }
 /// };
 /// assert_eq!(confirms.list().cookies().len(), 2);
@@ -40,20 +46,20 @@ use crate::terms::Terms;
 /// ```
 #[derive(Debug)]
 pub struct CookieCollector {
-    terms: Terms,
+    terms: AssociationTerms,
     deadline: Duration,
-    channels: Vec<Channel>,
+    channels: Vec<CookieChannel>,
 }
 
 #[derive(Debug)]
-struct Channel {
-    framer: Framer,
-    cookie: Option<Cookie>,
+struct CookieChannel {
+    framer: AssociationFramer,
+    cookie: Option<ConnectionCookie>,
 }
 
 /// What a client has after a message or a part of one.
 #[derive(Debug)]
-pub enum Collected {
+pub enum CookieProgress {
     /// Cookies are missing.
     Some(CookieCollector),
     /// All cookies. The [list](ConfirmCollector::list) is to be sent on every channel.
@@ -62,9 +68,9 @@ pub enum Collected {
 
 impl CookieCollector {
     /// A client that gives up at `deadline` if all is not confirmed by then.
-    pub fn new(terms: Terms, deadline: Duration) -> Self {
+    pub fn new(terms: AssociationTerms, deadline: Duration) -> Self {
         let body_len = list_body_len(terms.channels());
-        let channel = |_| Channel { framer: Framer::new(body_len), cookie: None };
+        let channel = |_| CookieChannel { framer: AssociationFramer::new(body_len), cookie: None };
         Self { terms, deadline, channels: (0..terms.channels()).map(channel).collect() }
     }
 
@@ -78,17 +84,18 @@ impl CookieCollector {
         channel: usize,
         bytes: &[u8],
         now: Duration,
-    ) -> Result<Collected, ClientAbort> {
+    ) -> Result<CookieProgress, ClientHandshakeAbort> {
         self.check_deadline(now)?;
-        let Channel { framer, cookie } = self.channel(channel)?;
+        let CookieChannel { framer, cookie } = self.channel(channel)?;
         if cookie.is_some() {
             nothing_more(channel, bytes)?;
-            return Ok(Collected::Some(self));
+            return Ok(CookieProgress::Some(self));
         }
         let framed = framer.push(bytes);
-        let (message, rest) = framed.map_err(|source| ClientAbort::Message { channel, source })?;
-        let Some(message) = message else { return Ok(Collected::Some(self)) };
-        if message.kind() == MessageKind::Cookie {
+        let (message, rest) =
+            framed.map_err(|source| ClientHandshakeAbort::Message { channel, source })?;
+        let Some(message) = message else { return Ok(CookieProgress::Some(self)) };
+        if message.kind() == AssociationMessageKind::Cookie {
             nothing_more(channel, rest)?;
         }
         self.read(channel, &message)
@@ -102,23 +109,23 @@ impl CookieCollector {
     pub fn handle_message(
         self,
         channel: usize,
-        message: &Message,
+        message: &AssociationMessage,
         now: Duration,
-    ) -> Result<Collected, ClientAbort> {
+    ) -> Result<CookieProgress, ClientHandshakeAbort> {
         self.check_deadline(now)?;
         self.read(channel, message)
     }
 
     /// A channel was closed or broke.
-    pub fn handle_closed(self, channel: usize) -> ClientAbort {
-        ClientAbort::Closed { channel }
+    pub fn handle_closed(self, channel: usize) -> ClientHandshakeAbort {
+        ClientHandshakeAbort::Closed { channel }
     }
 
     /// Gives up if the deadline has passed.
     ///
     /// # Errors
     /// If it has.
-    pub fn handle_timeout(self, now: Duration) -> Result<Self, ClientAbort> {
+    pub fn handle_timeout(self, now: Duration) -> Result<Self, ClientHandshakeAbort> {
         self.check_deadline(now)?;
         Ok(self)
     }
@@ -128,33 +135,37 @@ impl CookieCollector {
         self.deadline
     }
 
-    fn check_deadline(&self, now: Duration) -> Result<(), ClientAbort> {
-        if now >= self.deadline { Err(ClientAbort::TimedOut) } else { Ok(()) }
+    fn check_deadline(&self, now: Duration) -> Result<(), ClientHandshakeAbort> {
+        if now >= self.deadline { Err(ClientHandshakeAbort::TimedOut) } else { Ok(()) }
     }
 
-    fn channel(&mut self, channel: usize) -> Result<&mut Channel, ClientAbort> {
-        self.channels.get_mut(channel).ok_or(ClientAbort::NoSuchChannel { channel })
+    fn channel(&mut self, channel: usize) -> Result<&mut CookieChannel, ClientHandshakeAbort> {
+        self.channels.get_mut(channel).ok_or(ClientHandshakeAbort::NoSuchChannel { channel })
     }
 
-    fn read(mut self, channel: usize, message: &Message) -> Result<Collected, ClientAbort> {
-        let Message::Cookie(new) = message else {
-            return Err(ClientAbort::Unexpected { channel, kind: message.kind() });
+    fn read(
+        mut self,
+        channel: usize,
+        message: &AssociationMessage,
+    ) -> Result<CookieProgress, ClientHandshakeAbort> {
+        let AssociationMessage::Cookie(new) = message else {
+            return Err(ClientHandshakeAbort::Unexpected { channel, kind: message.kind() });
         };
         let known = self.channel(channel)?.cookie.get_or_insert(*new);
         if !bool::from(known.ct_eq(new)) {
-            return Err(ClientAbort::ChangedCookie { channel });
+            return Err(ClientHandshakeAbort::ChangedCookie { channel });
         }
         match self.channels.iter().map(|channel| channel.cookie).collect() {
-            None => Ok(Collected::Some(self)),
+            None => Ok(CookieProgress::Some(self)),
             Some(cookies) => {
-                let list = List::new(self.terms, cookies)?;
-                Ok(Collected::All(ConfirmCollector::new(list, self.deadline)))
+                let list = CookieList::new(self.terms, cookies)?;
+                Ok(CookieProgress::All(ConfirmCollector::new(list, self.deadline)))
             }
         }
     }
 }
 
 /// What follows the last cookie would come before the lists are sent.
-fn nothing_more(channel: usize, bytes: &[u8]) -> Result<(), ClientAbort> {
-    if bytes.is_empty() { Ok(()) } else { Err(ClientAbort::ExtraBytes { channel }) }
+fn nothing_more(channel: usize, bytes: &[u8]) -> Result<(), ClientHandshakeAbort> {
+    if bytes.is_empty() { Ok(()) } else { Err(ClientHandshakeAbort::ExtraBytes { channel }) }
 }

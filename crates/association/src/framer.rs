@@ -3,16 +3,19 @@
 //! A framer never takes a byte past the end of a message, and never holds more than one message of
 //! the largest body it was made for.
 
-use crate::message::{HEADER_LEN, Header, Message, MessageError, MessageKind};
+use crate::message::{
+    AssociationMessage, AssociationMessageError, AssociationMessageHeader, AssociationMessageKind,
+    HEADER_LEN,
+};
 
 /// The beginning of the next message on one stream.
 #[derive(Debug)]
-pub(crate) struct Framer {
+pub(crate) struct AssociationFramer {
     buffer: PartialMessage,
     max_body_len: usize,
 }
 
-impl Framer {
+impl AssociationFramer {
     pub(crate) fn new(max_body_len: usize) -> Self {
         Self { buffer: PartialMessage(Vec::new()), max_body_len }
     }
@@ -25,23 +28,24 @@ impl Framer {
     pub(crate) fn push<'a>(
         &mut self,
         bytes: &'a [u8],
-    ) -> Result<(Option<Message>, &'a [u8]), MessageError> {
+    ) -> Result<(Option<AssociationMessage>, &'a [u8]), AssociationMessageError> {
         let rest = self.buffer.fill_to(HEADER_LEN, bytes);
         let Some(header) = self.buffer.0.first_chunk() else {
             return Ok((None, rest));
         };
-        let Header { kind, body_len } = Header::parse(*header)?;
+        let AssociationMessageHeader { kind, body_len } = AssociationMessageHeader::parse(*header)?;
         // The others have one length.
-        let is_list = matches!(kind, MessageKind::List | MessageKind::Confirm);
+        let is_list =
+            matches!(kind, AssociationMessageKind::List | AssociationMessageKind::Confirm);
         if is_list && body_len > self.max_body_len {
-            return Err(MessageError::BodyLength { kind, body_len });
+            return Err(AssociationMessageError::BodyLength { kind, body_len });
         }
         let rest = self.buffer.fill_to(HEADER_LEN + body_len, rest);
         let body = &self.buffer.0[HEADER_LEN..];
         if body.len() < body_len {
             return Ok((None, rest));
         }
-        let message = Message::parse_body(kind, body)?;
+        let message = AssociationMessage::parse_body(kind, body)?;
         self.buffer.0.clear();
         Ok((Some(message), rest))
     }
@@ -68,17 +72,17 @@ impl std::fmt::Debug for PartialMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{COOKIE_LEN, Cookie};
+    use crate::message::{COOKIE_LEN, ConnectionCookie};
 
     fn cookie() -> Vec<u8> {
-        Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode()
+        AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode()
     }
 
     #[test]
     fn any_cut_gives_the_same_messages() {
         let stream = [cookie(), cookie()].concat();
         for cut in 0..stream.len() {
-            let mut framer = Framer::new(COOKIE_LEN);
+            let mut framer = AssociationFramer::new(COOKIE_LEN);
             let mut messages = 0;
             for mut piece in [&stream[..cut], &stream[cut..]] {
                 while !piece.is_empty() {
@@ -94,20 +98,26 @@ mod tests {
     #[test]
     fn gives_back_what_follows() {
         let bytes = [&cookie()[..], b"transport"].concat();
-        let (message, rest) = Framer::new(COOKIE_LEN).push(&bytes).unwrap();
-        assert!(matches!(message, Some(Message::Cookie(_))));
+        let (message, rest) = AssociationFramer::new(COOKIE_LEN).push(&bytes).unwrap();
+        assert!(matches!(message, Some(AssociationMessage::Cookie(_))));
         assert_eq!(rest, b"transport");
     }
 
     #[test]
     fn refuses_a_long_body_from_the_header_alone() {
-        let error = Framer::new(72).push(b"SNDR\x01\x02\x00\x68").unwrap_err();
-        assert_eq!(error, MessageError::BodyLength { kind: MessageKind::List, body_len: 104 });
+        let error = AssociationFramer::new(72).push(b"SNDR\x01\x02\x00\x68").unwrap_err();
+        assert_eq!(
+            error,
+            AssociationMessageError::BodyLength {
+                kind: AssociationMessageKind::List,
+                body_len: 104
+            }
+        );
     }
 
     #[test]
     fn debug_shows_no_bytes() {
-        let mut framer = Framer::new(COOKIE_LEN);
+        let mut framer = AssociationFramer::new(COOKIE_LEN);
         framer.push(&cookie()[..23]).unwrap();
         assert!(format!("{framer:?}").contains("23 bytes"));
     }

@@ -23,40 +23,46 @@
 //! use std::time::Duration;
 //!
 //! use sunder_association::{
-//!     ClientEvent, ConfirmCollector, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List,
-//!     Message, Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
+//!     AssociationClientEvent, AssociationMessage, AssociationProtocol, AssociationServerEvent,
+//!     AssociationTerms, ConfirmCollector, ConnectionCookie, CookieList, HandshakeServer,
+//!     HandshakeServerConfig, PendingConnectionId, SharingScheme, TermsPolicy,
 //! };
 //!
 //! let (now, timeout) = (Duration::ZERO, Duration::from_secs(10));
 //! let policy = TermsPolicy {
-//!     protocols: vec![Protocol::MicssStream],
+//!     protocols: vec![AssociationProtocol::MicssStream],
 //!     schemes: vec![SharingScheme::Xor],
 //!     min_threshold: 2,
 //!     max_channels: 8,
 //!     options: 0,
 //! };
-//! let config = HandshakeConfig { max_pending: 64, timeout, quorum_timeout: None, policy };
+//! let config = HandshakeServerConfig { max_pending: 64, timeout, quorum_timeout: None, policy };
 //! let mut server = HandshakeServer::new(config);
 //!
 //! // The server greets the connection on each of two channels with a cookie of random bytes.
-//! let cookies = [Cookie::new([7; 16]), Cookie::new([9; 16])];
-//! server.open(ConnectionId(0), cookies[0], now)?;
-//! server.open(ConnectionId(1), cookies[1], now)?;
+//! let cookies = [ConnectionCookie::new([7; 16]), ConnectionCookie::new([9; 16])];
+//! server.open(PendingConnectionId(0), cookies[0], now)?;
+//! server.open(PendingConnectionId(1), cookies[1], now)?;
 //!
 //! // The client, which has received both, sends the list of them on both.
-//! let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
-//! let mut client = ConfirmCollector::new(List::new(terms, cookies.to_vec())?, timeout);
-//! let list = Message::List(client.list().clone()).encode();
-//! server.handle_bytes(ConnectionId(0), &list, now)?;
-//! server.handle_bytes(ConnectionId(1), &list, now)?;
+//! let terms =
+//!     AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
+//! let mut client = ConfirmCollector::new(CookieList::new(terms, cookies.to_vec())?, timeout);
+//! let list = AssociationMessage::CookieList(client.list().clone()).encode();
+//! server.handle_bytes(PendingConnectionId(0), &list, now)?;
+//! server.handle_bytes(PendingConnectionId(1), &list, now)?;
 //!
 //! // The server confirms it on both.
 //! while let Some(event) = server.poll_event() {
-//!     if let ServerEvent::Transmit { id, message: confirm @ Message::Confirm(_) } = event {
+//!     if let AssociationServerEvent::Transmit {
+//!         id,
+//!         message: confirm @ AssociationMessage::Confirm(_),
+//!     } = event
+//!     {
 //!         client.handle_bytes(id.0 as usize, &confirm.encode(), now);
 //!     }
 //! }
-//! assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
+//! assert!(matches!(client.poll_event(), Some(AssociationClientEvent::Associated { .. })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -70,15 +76,17 @@ mod server;
 mod table;
 mod terms;
 
-pub use abort::ClientAbort;
-pub use confirms::{ClientEvent, ConfirmCollector};
-pub use cookies::{Collected, CookieCollector};
+pub use abort::ClientHandshakeAbort;
+pub use confirms::{AssociationClientEvent, ConfirmCollector};
+pub use cookies::{CookieCollector, CookieProgress};
 pub use message::{
-    COOKIE_LEN, Cookie, HEADER_LEN, List, ListError, Message, MessageError, MessageKind,
+    AssociationMessage, AssociationMessageError, AssociationMessageKind, COOKIE_LEN,
+    ConnectionCookie, CookieList, CookieListError, HEADER_LEN,
 };
 pub use rejoin::{ChannelPositions, PROOF_LEN, Rejoin, Rejoined};
 pub use server::{
-    HandshakeConfig, HandshakeServer, NotPending, OpenError, ServerAbort, ServerEvent, TermsPolicy,
+    AssociationOpenError, AssociationServerEvent, HandshakeServer, HandshakeServerConfig,
+    NotPendingError, ServerHandshakeAbort, TermsPolicy,
 };
-pub use table::ConnectionId;
-pub use terms::{Protocol, SharingScheme, Terms, TermsError};
+pub use table::PendingConnectionId;
+pub use terms::{AssociationProtocol, AssociationTerms, AssociationTermsError, SharingScheme};

@@ -1,8 +1,8 @@
 //! The messages of the handshake and their bytes.
 //!
-//! Parsing checks a message in full: a [`Message`] that exists is well formed, and its encoding is
-//! the only one it has. So two lists are the same exactly when their bytes are. The layout is in
-//! `docs/protocols/association.md`.
+//! Parsing checks a message in full: a [`AssociationMessage`] that exists is well formed, and its
+//! encoding is the only one it has. So two lists are the same exactly when their bytes are. The
+//! layout is in `docs/protocols/association.md`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 
 use crate::rejoin::{REJOIN_LEN, REJOINED_LEN, Rejoin, Rejoined};
-use crate::terms::{TERMS_LEN, Terms, TermsError};
+use crate::terms::{AssociationTerms, AssociationTermsError, TERMS_LEN};
 
 /// Length of every message's header in bytes.
 pub const HEADER_LEN: usize = 8;
@@ -28,9 +28,9 @@ const VERSION: u8 = 1;
 /// on their never coming twice. They are still kept out of logs and compared in constant time, so
 /// that nothing about cookies not yet sent leaks at the ends.
 #[derive(Clone, Copy)]
-pub struct Cookie([u8; COOKIE_LEN]);
+pub struct ConnectionCookie([u8; COOKIE_LEN]);
 
-impl Cookie {
+impl ConnectionCookie {
     /// A cookie from bytes that the caller drew at random for this one use.
     pub fn new(random: [u8; COOKIE_LEN]) -> Self {
         Self(random)
@@ -42,13 +42,13 @@ impl Cookie {
     }
 }
 
-impl fmt::Debug for Cookie {
+impl fmt::Debug for ConnectionCookie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cookie(..)")
+        f.write_str("ConnectionCookie(..)")
     }
 }
 
-impl ConstantTimeEq for Cookie {
+impl ConstantTimeEq for ConnectionCookie {
     fn ct_eq(&self, other: &Self) -> Choice {
         self.0.ct_eq(&other.0)
     }
@@ -57,7 +57,7 @@ impl ConstantTimeEq for Cookie {
 /// Why terms and cookies do not make a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ListError {
+pub enum CookieListError {
     /// Not as many cookies as the terms have channels.
     #[error("{cookies} cookies for {channels} channels")]
     Count {
@@ -75,45 +75,48 @@ pub enum ListError {
 ///
 /// There are exactly n of them, all distinct. A clone shares the cookies.
 #[derive(Clone, Debug)]
-pub struct List {
-    terms: Terms,
-    cookies: Arc<[Cookie]>,
+pub struct CookieList {
+    terms: AssociationTerms,
+    cookies: Arc<[ConnectionCookie]>,
 }
 
-impl List {
+impl CookieList {
     /// The list of these cookies, the first for channel 0.
     ///
     /// # Errors
     /// If there are not as many as the terms have channels, or if one is there twice.
-    pub fn new(terms: Terms, cookies: Vec<Cookie>) -> Result<Self, ListError> {
+    pub fn new(
+        terms: AssociationTerms,
+        cookies: Vec<ConnectionCookie>,
+    ) -> Result<Self, CookieListError> {
         if cookies.len() != usize::from(terms.channels()) {
             let (channels, cookies) = (terms.channels(), cookies.len());
-            return Err(ListError::Count { channels, cookies });
+            return Err(CookieListError::Count { channels, cookies });
         }
         let mut seen = BTreeSet::new();
         if !cookies.iter().all(|cookie| seen.insert(cookie.0)) {
-            return Err(ListError::RepeatedCookie);
+            return Err(CookieListError::RepeatedCookie);
         }
         Ok(Self { terms, cookies: cookies.into() })
     }
 
     /// The terms.
-    pub fn terms(&self) -> Terms {
+    pub fn terms(&self) -> AssociationTerms {
         self.terms
     }
 
     /// The cookies; a cookie's place is its channel's index.
-    pub fn cookies(&self) -> &[Cookie] {
+    pub fn cookies(&self) -> &[ConnectionCookie] {
         &self.cookies
     }
 
     /// The channel that this cookie stands for.
-    pub fn position(&self, cookie: &Cookie) -> Option<usize> {
+    pub fn position(&self, cookie: &ConnectionCookie) -> Option<usize> {
         self.cookies.iter().position(|own| own.ct_eq(cookie).into())
     }
 
     /// True if both are the same byte for byte. Takes as long for any two lists of one length.
-    pub fn matches(&self, other: &Self) -> bool {
+    pub fn ct_matches(&self, other: &Self) -> bool {
         let cookies = self.cookies.iter().zip(other.cookies.iter());
         let same = cookies.fold(Choice::from(1), |same, (a, b)| same & a.ct_eq(b));
         // Terms equal means as many cookies in both, so the zip has left none out.
@@ -125,13 +128,13 @@ impl List {
         Arc::ptr_eq(&self.cookies, &other.cookies)
     }
 
-    fn parse(body: &[u8]) -> Result<Self, MessageError> {
+    fn parse(body: &[u8]) -> Result<Self, AssociationMessageError> {
         let (terms, cookies) = body
             .split_first_chunk::<TERMS_LEN>()
-            .ok_or(MessageError::Length { got: body.len() })?;
+            .ok_or(AssociationMessageError::Length { got: body.len() })?;
         let (cookies, _) = cookies.as_chunks::<COOKIE_LEN>();
-        let cookies = cookies.iter().copied().map(Cookie).collect();
-        Ok(Self::new(Terms::parse(*terms)?, cookies)?)
+        let cookies = cookies.iter().copied().map(ConnectionCookie).collect();
+        Ok(Self::new(AssociationTerms::parse(*terms)?, cookies)?)
     }
 }
 
@@ -143,7 +146,7 @@ pub(crate) fn list_body_len(channels: u8) -> usize {
 /// Which of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum MessageKind {
+pub enum AssociationMessageKind {
     /// Server to client: this connection's cookie.
     Cookie = 1,
     /// Client to server: all connections' cookies, the same on each channel.
@@ -159,21 +162,21 @@ pub enum MessageKind {
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum MessageError {
+pub enum AssociationMessageError {
     /// They do not begin with `SNDR`.
     #[error("not a Sunder message")]
     Magic,
     /// A version that this end does not speak.
     #[error("unknown version {0}")]
     Version(u8),
-    /// A kind that is not one of [`MessageKind`].
+    /// A kind that is not one of [`AssociationMessageKind`].
     #[error("unknown kind of message {0}")]
     UnknownKind(u8),
     /// A body longer or shorter than this kind of message can have, or than this end allows.
     #[error("a {kind:?} cannot have a body of {body_len} bytes here")]
     BodyLength {
         /// The kind of message.
-        kind: MessageKind,
+        kind: AssociationMessageKind,
         /// The length its header says.
         body_len: usize,
     },
@@ -185,36 +188,36 @@ pub enum MessageError {
     },
     /// The terms are not consistent.
     #[error(transparent)]
-    Terms(#[from] TermsError),
+    Terms(#[from] AssociationTermsError),
     /// The cookies are not a list.
     #[error(transparent)]
-    List(#[from] ListError),
+    List(#[from] CookieListError),
 }
 
 /// One message of the handshake.
 #[derive(Clone, Debug)]
-pub enum Message {
+pub enum AssociationMessage {
     /// Server to client: this connection's cookie.
-    Cookie(Cookie),
+    Cookie(ConnectionCookie),
     /// Client to server: all connections' cookies, the same on each channel.
-    List(List),
+    List(CookieList),
     /// Server to client: the list, which all its connections have delivered.
-    Confirm(List),
+    Confirm(CookieList),
     /// Client to server: this connection takes a channel's place in an association.
     Rejoin(Rejoin),
     /// Server to client: it does.
     Rejoined(Rejoined),
 }
 
-impl Message {
+impl AssociationMessage {
     /// The message that `bytes` are, all of them: one datagram, for example.
     ///
     /// # Errors
     /// If they are not exactly one well-formed message.
-    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
-        let wrong_length = MessageError::Length { got: bytes.len() };
+    pub fn parse(bytes: &[u8]) -> Result<Self, AssociationMessageError> {
+        let wrong_length = AssociationMessageError::Length { got: bytes.len() };
         let (header, body) = bytes.split_first_chunk().ok_or(wrong_length)?;
-        let header = Header::parse(*header)?;
+        let header = AssociationMessageHeader::parse(*header)?;
         if body.len() != header.body_len {
             return Err(wrong_length);
         }
@@ -233,63 +236,71 @@ impl Message {
             Self::Rejoin(rejoin) => body = rejoin.encode(),
             Self::Rejoined(rejoined) => body = rejoined.encode(),
         }
-        let mut bytes = Header { kind: self.kind(), body_len: body.len() }.encode().to_vec();
+        let mut bytes =
+            AssociationMessageHeader { kind: self.kind(), body_len: body.len() }.encode().to_vec();
         bytes.append(&mut body);
         bytes
     }
 
     /// Which of them it is.
-    pub fn kind(&self) -> MessageKind {
+    pub fn kind(&self) -> AssociationMessageKind {
         match self {
-            Self::Cookie(_) => MessageKind::Cookie,
-            Self::List(_) => MessageKind::List,
-            Self::Confirm(_) => MessageKind::Confirm,
-            Self::Rejoin(_) => MessageKind::Rejoin,
-            Self::Rejoined(_) => MessageKind::Rejoined,
+            Self::Cookie(_) => AssociationMessageKind::Cookie,
+            Self::List(_) => AssociationMessageKind::List,
+            Self::Confirm(_) => AssociationMessageKind::Confirm,
+            Self::Rejoin(_) => AssociationMessageKind::Rejoin,
+            Self::Rejoined(_) => AssociationMessageKind::Rejoined,
         }
     }
 
-    pub(crate) fn parse_body(kind: MessageKind, body: &[u8]) -> Result<Self, MessageError> {
-        let wrong_length = MessageError::BodyLength { kind, body_len: body.len() };
+    pub(crate) fn parse_body(
+        kind: AssociationMessageKind,
+        body: &[u8],
+    ) -> Result<Self, AssociationMessageError> {
+        let wrong_length = AssociationMessageError::BodyLength { kind, body_len: body.len() };
         match kind {
-            MessageKind::Cookie => {
-                Ok(Self::Cookie(Cookie(body.try_into().map_err(|_| wrong_length)?)))
+            AssociationMessageKind::Cookie => {
+                Ok(Self::Cookie(ConnectionCookie(body.try_into().map_err(|_| wrong_length)?)))
             }
-            MessageKind::Rejoin => Rejoin::parse(body).map(Self::Rejoin).ok_or(wrong_length),
-            MessageKind::Rejoined => Rejoined::parse(body).map(Self::Rejoined).ok_or(wrong_length),
-            MessageKind::List => Ok(Self::List(List::parse(body)?)),
-            MessageKind::Confirm => Ok(Self::Confirm(List::parse(body)?)),
+            AssociationMessageKind::Rejoin => {
+                Rejoin::parse(body).map(Self::Rejoin).ok_or(wrong_length)
+            }
+            AssociationMessageKind::Rejoined => {
+                Rejoined::parse(body).map(Self::Rejoined).ok_or(wrong_length)
+            }
+            AssociationMessageKind::List => Ok(Self::List(CookieList::parse(body)?)),
+            AssociationMessageKind::Confirm => Ok(Self::Confirm(CookieList::parse(body)?)),
         }
     }
 }
 
 /// The first eight bytes of a message: everything needed to know how many more to wait for.
 #[derive(Clone, Copy)]
-pub(crate) struct Header {
-    pub(crate) kind: MessageKind,
+pub(crate) struct AssociationMessageHeader {
+    pub(crate) kind: AssociationMessageKind,
     pub(crate) body_len: usize,
 }
 
-impl Header {
-    pub(crate) fn parse(bytes: [u8; HEADER_LEN]) -> Result<Self, MessageError> {
+impl AssociationMessageHeader {
+    pub(crate) fn parse(bytes: [u8; HEADER_LEN]) -> Result<Self, AssociationMessageError> {
         let [m0, m1, m2, m3, version, kind, len0, len1] = bytes;
         if [m0, m1, m2, m3] != MAGIC {
-            return Err(MessageError::Magic);
+            return Err(AssociationMessageError::Magic);
         }
         if version != VERSION {
-            return Err(MessageError::Version(version));
+            return Err(AssociationMessageError::Version(version));
         }
         let kind = match kind {
-            1 => MessageKind::Cookie,
-            2 => MessageKind::List,
-            3 => MessageKind::Confirm,
-            4 => MessageKind::Rejoin,
-            5 => MessageKind::Rejoined,
-            other => return Err(MessageError::UnknownKind(other)),
+            1 => AssociationMessageKind::Cookie,
+            2 => AssociationMessageKind::List,
+            3 => AssociationMessageKind::Confirm,
+            4 => AssociationMessageKind::Rejoin,
+            5 => AssociationMessageKind::Rejoined,
+            other => return Err(AssociationMessageError::UnknownKind(other)),
         };
         let body_len = usize::from(u16::from_be_bytes([len0, len1]));
         if !can_have_body(kind, body_len) {
-            return Err(MessageError::BodyLength { kind, body_len });
+            return Err(AssociationMessageError::BodyLength { kind, body_len });
         }
         Ok(Self { kind, body_len })
     }
@@ -302,12 +313,12 @@ impl Header {
     }
 }
 
-fn can_have_body(kind: MessageKind, body_len: usize) -> bool {
+fn can_have_body(kind: AssociationMessageKind, body_len: usize) -> bool {
     match kind {
-        MessageKind::Cookie => body_len == COOKIE_LEN,
-        MessageKind::Rejoin => body_len == REJOIN_LEN,
-        MessageKind::Rejoined => body_len == REJOINED_LEN,
-        MessageKind::List | MessageKind::Confirm => {
+        AssociationMessageKind::Cookie => body_len == COOKIE_LEN,
+        AssociationMessageKind::Rejoin => body_len == REJOIN_LEN,
+        AssociationMessageKind::Rejoined => body_len == REJOINED_LEN,
+        AssociationMessageKind::List | AssociationMessageKind::Confirm => {
             (list_body_len(1)..=list_body_len(u8::MAX)).contains(&body_len)
                 && (body_len - TERMS_LEN).is_multiple_of(COOKIE_LEN)
         }
@@ -317,60 +328,82 @@ fn can_have_body(kind: MessageKind, body_len: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Protocol, SharingScheme};
+    use crate::{AssociationProtocol, SharingScheme};
 
-    fn list() -> List {
-        let terms =
-            Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0x0102_0304).unwrap();
-        List::new(terms, vec![Cookie([0xaa; COOKIE_LEN]), Cookie([0xbb; COOKIE_LEN])]).unwrap()
+    fn list() -> CookieList {
+        let terms = AssociationTerms::new(
+            AssociationProtocol::MicssStream,
+            SharingScheme::Xor,
+            2,
+            2,
+            0x0102_0304,
+        )
+        .unwrap();
+        CookieList::new(
+            terms,
+            vec![ConnectionCookie([0xaa; COOKIE_LEN]), ConnectionCookie([0xbb; COOKIE_LEN])],
+        )
+        .unwrap()
     }
 
     #[test]
     fn bytes_are_as_specified() {
-        let cookie = Message::Cookie(Cookie([0xaa; COOKIE_LEN])).encode();
+        let cookie = AssociationMessage::Cookie(ConnectionCookie([0xaa; COOKIE_LEN])).encode();
         assert_eq!(cookie, [&b"SNDR\x01\x01\x00\x10"[..], &[0xaa; COOKIE_LEN]].concat());
         let header = &b"SNDR\x01\x02\x00\x28"[..];
         let terms = &[1, 1, 2, 2, 1, 2, 3, 4][..];
         let expected = [header, terms, &[0xaa; COOKIE_LEN], &[0xbb; COOKIE_LEN]].concat();
-        assert_eq!(Message::List(list()).encode(), expected);
+        assert_eq!(AssociationMessage::List(list()).encode(), expected);
         let mut confirm = expected;
         confirm[5] = 3;
-        assert_eq!(Message::Confirm(list()).encode(), confirm);
+        assert_eq!(AssociationMessage::Confirm(list()).encode(), confirm);
     }
 
     #[test]
     fn lists_need_n_distinct_cookies() {
-        let (a, b) = (Cookie([1; COOKIE_LEN]), Cookie([2; COOKIE_LEN]));
+        let (a, b) = (ConnectionCookie([1; COOKIE_LEN]), ConnectionCookie([2; COOKIE_LEN]));
         let terms = list().terms();
-        let count = ListError::Count { channels: 2, cookies: 3 };
-        assert_eq!(List::new(terms, vec![a, b, a]).unwrap_err(), count);
-        assert_eq!(List::new(terms, vec![a, a]).unwrap_err(), ListError::RepeatedCookie);
-        assert_eq!(List::new(terms, vec![b, a]).unwrap().position(&a), Some(1));
+        let count = CookieListError::Count { channels: 2, cookies: 3 };
+        assert_eq!(CookieList::new(terms, vec![a, b, a]).unwrap_err(), count);
+        assert_eq!(
+            CookieList::new(terms, vec![a, a]).unwrap_err(),
+            CookieListError::RepeatedCookie
+        );
+        assert_eq!(CookieList::new(terms, vec![b, a]).unwrap().position(&a), Some(1));
     }
 
     #[test]
     fn lists_match_only_when_all_is_the_same() {
         let (mut cookies, terms) = (list().cookies().to_vec(), list().terms());
-        assert!(list().matches(&list()));
+        assert!(list().ct_matches(&list()));
         cookies.swap(0, 1);
-        assert!(!list().matches(&List::new(terms, cookies).unwrap()));
-        let other = Terms::new(terms.protocol(), terms.scheme(), 2, 2, 0).unwrap();
-        assert!(!list().matches(&List::new(other, list().cookies().to_vec()).unwrap()));
+        assert!(!list().ct_matches(&CookieList::new(terms, cookies).unwrap()));
+        let other = AssociationTerms::new(terms.protocol(), terms.scheme(), 2, 2, 0).unwrap();
+        assert!(!list().ct_matches(&CookieList::new(other, list().cookies().to_vec()).unwrap()));
     }
 
     #[test]
     fn a_datagram_is_one_whole_message() {
-        let mut bytes = Message::List(list()).encode();
+        let mut bytes = AssociationMessage::List(list()).encode();
         bytes.push(0);
-        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 49 });
+        assert_eq!(
+            AssociationMessage::parse(&bytes).unwrap_err(),
+            AssociationMessageError::Length { got: 49 }
+        );
         bytes.truncate(47);
-        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 47 });
-        assert_eq!(Message::parse(&[]).unwrap_err(), MessageError::Length { got: 0 });
+        assert_eq!(
+            AssociationMessage::parse(&bytes).unwrap_err(),
+            AssociationMessageError::Length { got: 47 }
+        );
+        assert_eq!(
+            AssociationMessage::parse(&[]).unwrap_err(),
+            AssociationMessageError::Length { got: 0 }
+        );
     }
 
     #[test]
     fn debug_shows_no_cookie() {
-        let shown = format!("{:?}", Message::List(list()));
-        assert!(shown.contains("Cookie(..)") && !shown.contains("170"), "{shown}");
+        let shown = format!("{:?}", AssociationMessage::List(list()));
+        assert!(shown.contains("ConnectionCookie(..)") && !shown.contains("170"), "{shown}");
     }
 }

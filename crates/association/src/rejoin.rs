@@ -15,7 +15,7 @@ pub struct Rejoin {
     /// The channel's index.
     pub channel: u8,
     /// What the client has, and needs.
-    pub state: ChannelPositions,
+    pub positions: ChannelPositions,
     /// The proof that the client may do this.
     pub proof: [u8; PROOF_LEN],
 }
@@ -24,7 +24,7 @@ pub struct Rejoin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejoined {
     /// What the server has, and needs.
-    pub state: ChannelPositions,
+    pub positions: ChannelPositions,
     /// The proof that it has the association.
     pub proof: [u8; PROOF_LEN],
 }
@@ -56,26 +56,26 @@ impl ChannelPositions {
 
 impl Rejoin {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.association[..], &[self.channel], &self.state.encode(), &self.proof].concat()
+        [&self.association[..], &[self.channel], &self.positions.encode(), &self.proof].concat()
     }
 
     /// `None` if the body has another length.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let (association, rest) = body.split_first_chunk()?;
         let (&channel, rest) = rest.split_first()?;
-        let Rejoined { state, proof } = Rejoined::parse(rest)?;
-        Some(Self { association: *association, channel, state, proof })
+        let Rejoined { positions: state, proof } = Rejoined::parse(rest)?;
+        Some(Self { association: *association, channel, positions: state, proof })
     }
 }
 
 impl Rejoined {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.state.encode()[..], &self.proof].concat()
+        [&self.positions.encode()[..], &self.proof].concat()
     }
 
     /// `None` if the body has another length.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let (state, proof) = body.split_first_chunk()?;
-        Some(Self { state: ChannelPositions::parse(*state), proof: proof.try_into().ok()? })
+        Some(Self { positions: ChannelPositions::parse(*state), proof: proof.try_into().ok()? })
     }
 }

@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::framer::Framer;
-use crate::message::{Cookie, List, Message, MessageError, MessageKind, list_body_len};
+use crate::framer::AssociationFramer;
+use crate::message::{
+    AssociationMessage, AssociationMessageError, AssociationMessageKind, ConnectionCookie,
+    CookieList, list_body_len,
+};
 use crate::rejoin::Rejoin;
-use crate::table::{ConnectionId, PendingConnection, PendingTable};
-use crate::terms::{Protocol, SharingScheme, Terms};
+use crate::table::{AssociationTable, PendingConnection, PendingConnectionId};
+use crate::terms::{AssociationProtocol, AssociationTerms, SharingScheme};
 
 /// Which terms a server agrees to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermsPolicy {
     /// What it runs.
-    pub protocols: Vec<Protocol>,
+    pub protocols: Vec<AssociationProtocol>,
     /// The sharing schemes it knows.
     pub schemes: Vec<SharingScheme>,
     /// The least threshold k it settles for. With 1, any single channel gives all secrets away.
@@ -31,7 +34,7 @@ pub struct TermsPolicy {
 }
 
 impl TermsPolicy {
-    fn includes(&self, terms: Terms) -> bool {
+    fn includes(&self, terms: AssociationTerms) -> bool {
         self.protocols.contains(&terms.protocol())
             && self.schemes.contains(&terms.scheme())
             && terms.threshold() >= self.min_threshold
@@ -42,19 +45,19 @@ impl TermsPolicy {
     /// Whether a connection may take a place in an association: only of streams, and only before it
     /// has delivered a list.
     fn may_rejoin(&self, own: &PendingConnection) -> bool {
-        self.protocols.contains(&Protocol::MicssStream) && own.delivered.is_none()
+        self.protocols.contains(&AssociationProtocol::MicssStream) && own.delivered.is_none()
     }
 }
 
 /// What a server is set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandshakeConfig {
+pub struct HandshakeServerConfig {
     /// The most connections that may be waiting at any time.
     pub max_pending: usize,
     /// How long one may wait.
     pub timeout: Duration,
-    /// How long those of a [quorum](Terms::quorum) that have the same list wait for the others that
-    /// it names. Nothing: for as long as it takes, and all are needed.
+    /// How long those of a [quorum](AssociationTerms::quorum) that have the same list wait for the
+    /// others that it names. Nothing: for as long as it takes, and all are needed.
     pub quorum_timeout: Option<Duration>,
     /// The terms it agrees to.
     pub policy: TermsPolicy,
@@ -63,7 +66,7 @@ pub struct HandshakeConfig {
 /// Why a connection was not taken into the table. It is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum AssociationOpenError {
     /// As many connections are waiting as may.
     #[error("{max_pending} connections are already waiting to be associated")]
     TableFull {
@@ -72,7 +75,7 @@ pub enum OpenError {
     },
     /// The caller's name for it is already another's.
     #[error("connection {0:?} is already waiting to be associated")]
-    IdInUse(ConnectionId),
+    IdInUse(PendingConnectionId),
     /// The cookie is already another's, so it was not drawn at random.
     #[error("the cookie is already in use")]
     CookieInUse,
@@ -82,18 +85,18 @@ pub enum OpenError {
 /// aborted, which the events tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("connection {0:?} is not waiting to be associated")]
-pub struct NotPending(pub ConnectionId);
+pub struct NotPendingError(pub PendingConnectionId);
 
 /// Why the server gave a connection up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ServerAbort {
+pub enum ServerHandshakeAbort {
     /// Its bytes are not a message.
     #[error(transparent)]
-    Message(#[from] MessageError),
+    Message(#[from] AssociationMessageError),
     /// A message that only a server sends.
     #[error("unexpected {0:?}")]
-    Unexpected(MessageKind),
+    Unexpected(AssociationMessageKind),
     /// Its list changed between two datagrams.
     #[error("a second, different list")]
     ChangedList,
@@ -110,13 +113,13 @@ pub enum ServerAbort {
     #[error("connection {peer:?}, named in the list, has another list")]
     PeerDisagrees {
         /// That connection.
-        peer: ConnectionId,
+        peer: PendingConnectionId,
     },
     /// A connection that its list names was given up.
     #[error("connection {peer:?}, named in the list, is gone")]
     PeerGone {
         /// That connection.
-        peer: ConnectionId,
+        peer: PendingConnectionId,
     },
     /// It was closed or broke.
     #[error("closed during the handshake")]
@@ -128,58 +131,58 @@ pub enum ServerAbort {
 
 /// What a server wants done. Take them in order.
 #[derive(Clone, Debug)]
-pub enum ServerEvent {
+pub enum AssociationServerEvent {
     /// Send this on this connection.
     Transmit {
         /// The connection.
-        id: ConnectionId,
+        id: PendingConnectionId,
         /// The message.
-        message: Message,
+        message: AssociationMessage,
     },
     /// These connections now belong to the transport; their confirms are in the events before this.
     Associated {
         /// What both ends hold.
-        list: List,
+        list: CookieList,
         /// The connections, in the client's channel order. Those that were not waited for are
         /// missing.
-        connections: Vec<Option<ConnectionId>>,
+        connections: Vec<Option<PendingConnectionId>>,
     },
     /// This connection is to take the place of a channel's in an association that the transport
     /// may have, and verifies. It is not in the table any more. Only of MICSS streams.
     Rejoin {
         /// The connection.
-        id: ConnectionId,
+        id: PendingConnectionId,
         /// Its cookie.
-        cookie: Cookie,
+        cookie: ConnectionCookie,
         /// What its client asks for.
         rejoin: Rejoin,
     },
     /// Close this connection. Nothing more is said of it.
     Aborted {
         /// The connection.
-        id: ConnectionId,
+        id: PendingConnectionId,
         /// Why.
-        reason: ServerAbort,
+        reason: ServerHandshakeAbort,
     },
 }
 
 /// The server's end of all its handshakes.
 #[derive(Debug)]
 pub struct HandshakeServer {
-    config: HandshakeConfig,
-    table: PendingTable,
-    events: VecDeque<ServerEvent>,
+    config: HandshakeServerConfig,
+    table: AssociationTable,
+    events: VecDeque<AssociationServerEvent>,
 }
 
 impl HandshakeServer {
     /// A server with no connections.
-    pub fn new(config: HandshakeConfig) -> Self {
-        Self { config, table: PendingTable::default(), events: VecDeque::new() }
+    pub fn new(config: HandshakeServerConfig) -> Self {
+        Self { config, table: AssociationTable::default(), events: VecDeque::new() }
     }
 
     /// From here on, does as this says. Connections that wait keep their deadlines, and lists that
     /// it has agreed to stay agreed.
-    pub fn reconfigure(&mut self, config: HandshakeConfig) {
+    pub fn reconfigure(&mut self, config: HandshakeServerConfig) {
         self.config = config;
     }
 
@@ -189,22 +192,22 @@ impl HandshakeServer {
     /// If the table is full, or the name or cookie already in it. Nothing has changed then.
     pub fn open(
         &mut self,
-        id: ConnectionId,
-        cookie: Cookie,
+        id: PendingConnectionId,
+        cookie: ConnectionCookie,
         now: Duration,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), AssociationOpenError> {
         self.handle_timeout(now);
         self.check_open(id, &cookie)?;
         let pending = PendingConnection {
             cookie,
             deadline: now.saturating_add(self.config.timeout),
-            framer: Framer::new(list_body_len(self.config.policy.max_channels)),
+            framer: AssociationFramer::new(list_body_len(self.config.policy.max_channels)),
             delivered: None,
             named_by: BTreeSet::new(),
         };
         self.table.insert(id, pending);
-        let message = Message::Cookie(cookie);
-        self.events.push_back(ServerEvent::Transmit { id, message });
+        let message = AssociationMessage::Cookie(cookie);
+        self.events.push_back(AssociationServerEvent::Transmit { id, message });
         Ok(())
     }
 
@@ -219,12 +222,12 @@ impl HandshakeServer {
     /// the transport's.
     pub fn handle_bytes<'a>(
         &mut self,
-        id: ConnectionId,
+        id: PendingConnectionId,
         bytes: &'a [u8],
         now: Duration,
-    ) -> Result<&'a [u8], NotPending> {
+    ) -> Result<&'a [u8], NotPendingError> {
         self.handle_timeout(now);
-        let pending = self.table.get_mut(id).ok_or(NotPending(id))?;
+        let pending = self.table.get_mut(id).ok_or(NotPendingError(id))?;
         if pending.delivered.is_some() {
             return Ok(bytes);
         }
@@ -248,21 +251,21 @@ impl HandshakeServer {
     /// list come again after the association, and must answer it with the confirm again.
     pub fn handle_message(
         &mut self,
-        id: ConnectionId,
-        message: &Message,
+        id: PendingConnectionId,
+        message: &AssociationMessage,
         now: Duration,
-    ) -> Result<(), NotPending> {
+    ) -> Result<(), NotPendingError> {
         self.handle_timeout(now);
         if !self.table.contains(id) {
-            return Err(NotPending(id));
+            return Err(NotPendingError(id));
         }
         self.handle_parsed(id, message.clone(), now);
         Ok(())
     }
 
     /// A connection was closed or broke. If it is not waiting that is the transport's concern.
-    pub fn handle_closed(&mut self, id: ConnectionId) {
-        self.abort(id, ServerAbort::Closed);
+    pub fn handle_closed(&mut self, id: PendingConnectionId) {
+        self.abort(id, ServerHandshakeAbort::Closed);
     }
 
     /// Gives up the connections whose time has run out, and associates those that have waited long
@@ -274,7 +277,7 @@ impl HandshakeServer {
         while let Some((deadline, id)) = self.table.next_deadline()
             && deadline <= now
         {
-            self.abort(id, ServerAbort::TimedOut);
+            self.abort(id, ServerHandshakeAbort::TimedOut);
         }
     }
 
@@ -285,7 +288,7 @@ impl HandshakeServer {
     }
 
     /// What to do next, until `None`.
-    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+    pub fn poll_event(&mut self) -> Option<AssociationServerEvent> {
         self.events.pop_front()
     }
 
@@ -293,14 +296,14 @@ impl HandshakeServer {
     ///
     /// A shell over datagrams sends this again when it has had no answer for a while; one over
     /// streams has no use for it.
-    pub fn outgoing(&self, id: ConnectionId) -> Option<Message> {
+    pub fn unanswered_message(&self, id: PendingConnectionId) -> Option<AssociationMessage> {
         let pending = self.table.get(id)?;
-        pending.delivered.is_none().then_some(Message::Cookie(pending.cookie))
+        pending.delivered.is_none().then_some(AssociationMessage::Cookie(pending.cookie))
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) next for this connection, if it is
     /// waiting.
-    pub fn connection_timeout(&self, id: ConnectionId) -> Option<Duration> {
+    pub fn connection_timeout(&self, id: PendingConnectionId) -> Option<Duration> {
         let pending = self.table.get(id)?;
         let awaiting = pending.delivered.as_ref().filter(|delivered| !delivered.quorum_timed_out);
         let quorum_deadline = awaiting.and_then(|delivered| delivered.quorum_deadline);
@@ -312,21 +315,30 @@ impl HandshakeServer {
         self.table.len()
     }
 
-    fn check_open(&self, id: ConnectionId, cookie: &Cookie) -> Result<(), OpenError> {
+    fn check_open(
+        &self,
+        id: PendingConnectionId,
+        cookie: &ConnectionCookie,
+    ) -> Result<(), AssociationOpenError> {
         let max_pending = self.config.max_pending;
         if self.table.len() >= max_pending {
-            return Err(OpenError::TableFull { max_pending });
+            return Err(AssociationOpenError::TableFull { max_pending });
         }
         if self.table.contains(id) {
-            return Err(OpenError::IdInUse(id));
+            return Err(AssociationOpenError::IdInUse(id));
         }
         if self.table.has_cookie(cookie) {
-            return Err(OpenError::CookieInUse);
+            return Err(AssociationOpenError::CookieInUse);
         }
         Ok(())
     }
 
-    fn handle_parsed(&mut self, id: ConnectionId, message: Message, now: Duration) {
+    fn handle_parsed(
+        &mut self,
+        id: PendingConnectionId,
+        message: AssociationMessage,
+        now: Duration,
+    ) {
         if let Err(reason) = self.read_message(id, message, now) {
             self.abort(id, reason);
         }
@@ -334,26 +346,26 @@ impl HandshakeServer {
 
     fn read_message(
         &mut self,
-        id: ConnectionId,
-        message: Message,
+        id: PendingConnectionId,
+        message: AssociationMessage,
         now: Duration,
-    ) -> Result<(), ServerAbort> {
+    ) -> Result<(), ServerHandshakeAbort> {
         let Some(pending) = self.table.get(id) else {
             return Ok(());
         };
         let list = match message {
-            Message::List(list) => list,
-            Message::Rejoin(rejoin) if self.config.policy.may_rejoin(pending) => {
+            AssociationMessage::List(list) => list,
+            AssociationMessage::Rejoin(rejoin) if self.config.policy.may_rejoin(pending) => {
                 let cookie = pending.cookie;
-                self.events.push_back(ServerEvent::Rejoin { id, cookie, rejoin });
+                self.events.push_back(AssociationServerEvent::Rejoin { id, cookie, rejoin });
                 self.remove(id, None);
                 return Ok(());
             }
-            other => return Err(ServerAbort::Unexpected(other.kind())),
+            other => return Err(ServerHandshakeAbort::Unexpected(other.kind())),
         };
         match &pending.delivered {
-            Some(known) if known.list.matches(&list) => Ok(()),
-            Some(_) => Err(ServerAbort::ChangedList),
+            Some(known) if known.list.ct_matches(&list) => Ok(()),
+            Some(_) => Err(ServerHandshakeAbort::ChangedList),
             None => {
                 self.check_list(pending, &list)?;
                 self.read_list(id, list, now)
@@ -362,21 +374,25 @@ impl HandshakeServer {
     }
 
     /// All that can be said of a list without looking at other connections.
-    fn check_list(&self, own: &PendingConnection, list: &List) -> Result<(), ServerAbort> {
+    fn check_list(
+        &self,
+        own: &PendingConnection,
+        list: &CookieList,
+    ) -> Result<(), ServerHandshakeAbort> {
         if !self.config.policy.includes(list.terms()) {
-            return Err(ServerAbort::Terms);
+            return Err(ServerHandshakeAbort::Terms);
         }
         // Cookies in a list are distinct, so its own is there exactly once.
-        list.position(&own.cookie).map(|_| ()).ok_or(ServerAbort::NotNamed)
+        list.position(&own.cookie).map(|_| ()).ok_or(ServerHandshakeAbort::NotNamed)
     }
 
     fn read_list(
         &mut self,
-        id: ConnectionId,
-        list: List,
+        id: PendingConnectionId,
+        list: CookieList,
         now: Duration,
-    ) -> Result<(), ServerAbort> {
-        let list = self.table.intern(list);
+    ) -> Result<(), ServerHandshakeAbort> {
+        let list = self.table.shared_list(list);
         self.check_others(&list)?;
         let needs_all = self.needed(list.terms()) == list.cookies().len();
         let timeout = self.config.quorum_timeout.filter(|_| !needs_all);
@@ -385,7 +401,7 @@ impl HandshakeServer {
             if self.can_complete(other) {
                 self.associate_if_ready(other);
             } else {
-                self.abort(other, ServerAbort::PeerDisagrees { peer: id });
+                self.abort(other, ServerHandshakeAbort::PeerDisagrees { peer: id });
             }
         }
         self.associate_if_ready(id);
@@ -393,31 +409,33 @@ impl HandshakeServer {
     }
 
     /// How many connections must have delivered the same list.
-    fn needed(&self, terms: Terms) -> usize {
+    fn needed(&self, terms: AssociationTerms) -> usize {
         let may_be_fewer = self.config.quorum_timeout.is_some();
         usize::from(if may_be_fewer { terms.quorum() } else { terms.channels() })
     }
 
     /// Whether enough of the connections that a list names may deliver it.
-    fn check_others(&self, list: &List) -> Result<(), ServerAbort> {
+    fn check_others(&self, list: &CookieList) -> Result<(), ServerHandshakeAbort> {
         let (needed, status) = (self.needed(list.terms()), self.table.status(list));
-        if status.delivered.len() - status.unknown < needed {
-            return Err(ServerAbort::UnknownCookie);
+        if status.delivered.len() - status.not_waiting < needed {
+            return Err(ServerHandshakeAbort::UnknownCookie);
         }
         match status.disagreeing {
-            Some(peer) if status.possible() < needed => Err(ServerAbort::PeerDisagrees { peer }),
+            Some(peer) if status.max_deliveries() < needed => {
+                Err(ServerHandshakeAbort::PeerDisagrees { peer })
+            }
             _ => Ok(()),
         }
     }
 
     /// The same of the list that a connection has delivered.
-    fn can_complete(&self, id: ConnectionId) -> bool {
+    fn can_complete(&self, id: PendingConnectionId) -> bool {
         self.table.list(id).is_some_and(|list| self.check_others(list).is_ok())
     }
 
     /// Associates a connection with those that have delivered the same list, if none of the others
     /// may any more, or enough have waited for them.
-    fn associate_if_ready(&mut self, id: ConnectionId) {
+    fn associate_if_ready(&mut self, id: PendingConnectionId) {
         let Some(list) = self.table.list(id).cloned() else { return };
         let (needed, status) = (self.needed(list.terms()), self.table.status(&list));
         let is_complete = status.awaited == 0 && status.delivered_count() >= needed;
@@ -426,22 +444,22 @@ impl HandshakeServer {
         }
     }
 
-    fn associate(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
+    fn associate(&mut self, list: CookieList, connections: Vec<Option<PendingConnectionId>>) {
         for &id in connections.iter().flatten() {
             self.table.remove(id);
-            let message = Message::Confirm(list.clone());
-            self.events.push_back(ServerEvent::Transmit { id, message });
+            let message = AssociationMessage::Confirm(list.clone());
+            self.events.push_back(AssociationServerEvent::Transmit { id, message });
         }
-        self.events.push_back(ServerEvent::Associated { list, connections });
+        self.events.push_back(AssociationServerEvent::Associated { list, connections });
     }
 
     /// Gives a connection up, and with it those whose lists cannot do without it.
-    fn abort(&mut self, id: ConnectionId, reason: ServerAbort) {
+    fn abort(&mut self, id: PendingConnectionId, reason: ServerHandshakeAbort) {
         self.remove(id, Some(reason));
     }
 
     /// The same, without an event for the connection itself if there is no reason.
-    fn remove(&mut self, id: ConnectionId, reason: Option<ServerAbort>) {
+    fn remove(&mut self, id: PendingConnectionId, reason: Option<ServerHandshakeAbort>) {
         let mut aborting = VecDeque::from([(id, reason)]);
         let mut affected = Vec::new();
         while let Some((id, reason)) = aborting.pop_front() {
@@ -452,10 +470,10 @@ impl HandshakeServer {
                 if self.can_complete(other) {
                     affected.push(other);
                 } else {
-                    aborting.push_back((other, Some(ServerAbort::PeerGone { peer: id })));
+                    aborting.push_back((other, Some(ServerHandshakeAbort::PeerGone { peer: id })));
                 }
             }
-            let aborted = reason.map(|reason| ServerEvent::Aborted { id, reason });
+            let aborted = reason.map(|reason| AssociationServerEvent::Aborted { id, reason });
             self.events.extend(aborted);
         }
         for other in affected {

@@ -12,29 +12,29 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::framer::Framer;
-use crate::message::{COOKIE_LEN, Cookie, List};
+use crate::framer::AssociationFramer;
+use crate::message::{COOKIE_LEN, ConnectionCookie, CookieList};
 
 /// The caller's name for a connection. Never to be used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
+pub struct PendingConnectionId(pub u64);
 
 /// One connection that waits for its list, or for the others' of its list.
 #[derive(Debug)]
 pub(crate) struct PendingConnection {
-    pub(crate) cookie: Cookie,
+    pub(crate) cookie: ConnectionCookie,
     pub(crate) deadline: Duration,
-    pub(crate) framer: Framer,
+    pub(crate) framer: AssociationFramer,
     /// What it has delivered.
-    pub(crate) delivered: Option<Delivered>,
+    pub(crate) delivered: Option<DeliveredList>,
     /// The other connections whose delivered lists name this one.
-    pub(crate) named_by: BTreeSet<ConnectionId>,
+    pub(crate) named_by: BTreeSet<PendingConnectionId>,
 }
 
 /// A list that a connection has delivered.
 #[derive(Debug)]
-pub(crate) struct Delivered {
-    pub(crate) list: List,
+pub(crate) struct DeliveredList {
+    pub(crate) list: CookieList,
     /// Until when it waits for the others, if there are any that it can do without.
     pub(crate) quorum_deadline: Option<Duration>,
     /// It has waited so long.
@@ -43,70 +43,70 @@ pub(crate) struct Delivered {
 
 /// All pending connections.
 #[derive(Debug, Default)]
-pub(crate) struct PendingTable {
-    pending: HashMap<ConnectionId, PendingConnection>,
+pub(crate) struct AssociationTable {
+    pending: HashMap<PendingConnectionId, PendingConnection>,
     /// Looked up with cookies that clients made up. The map's keyed hash keeps the time that takes
     /// from telling them how close they came.
-    by_cookie: HashMap<[u8; COOKIE_LEN], ConnectionId>,
-    deadlines: BTreeSet<(Duration, ConnectionId)>,
+    by_cookie: HashMap<[u8; COOKIE_LEN], PendingConnectionId>,
+    deadlines: BTreeSet<(Duration, PendingConnectionId)>,
     /// Until when connections wait for others.
-    quorum_deadlines: BTreeSet<(Duration, ConnectionId)>,
+    quorum_deadlines: BTreeSet<(Duration, PendingConnectionId)>,
 }
 
 /// How the connections that a list names stand to it.
 #[derive(Debug, Default)]
-pub(crate) struct ListStatus {
+pub(crate) struct CookieListStatus {
     /// Those that have delivered it, each at its place.
-    pub(crate) delivered: Vec<Option<ConnectionId>>,
+    pub(crate) delivered: Vec<Option<PendingConnectionId>>,
     /// How many have delivered none yet.
     pub(crate) awaited: usize,
     /// One that has delivered another.
-    pub(crate) disagreeing: Option<ConnectionId>,
+    pub(crate) disagreeing: Option<PendingConnectionId>,
     /// How many are not waiting.
-    pub(crate) unknown: usize,
+    pub(crate) not_waiting: usize,
     /// How many of those that have delivered it have waited long enough for the others.
     pub(crate) timed_out: usize,
 }
 
-impl ListStatus {
+impl CookieListStatus {
     /// How many have delivered it.
     pub(crate) fn delivered_count(&self) -> usize {
         self.delivered.iter().flatten().count()
     }
 
     /// How many have delivered it or may.
-    pub(crate) fn possible(&self) -> usize {
+    pub(crate) fn max_deliveries(&self) -> usize {
         self.delivered_count() + self.awaited
     }
 }
 
-impl PendingTable {
+impl AssociationTable {
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    pub(crate) fn contains(&self, id: ConnectionId) -> bool {
+    pub(crate) fn contains(&self, id: PendingConnectionId) -> bool {
         self.pending.contains_key(&id)
     }
 
-    pub(crate) fn has_cookie(&self, cookie: &Cookie) -> bool {
+    pub(crate) fn has_cookie(&self, cookie: &ConnectionCookie) -> bool {
         self.by_cookie.contains_key(cookie.as_bytes())
     }
 
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&PendingConnection> {
+    pub(crate) fn get(&self, id: PendingConnectionId) -> Option<&PendingConnection> {
         self.pending.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut PendingConnection> {
+    pub(crate) fn get_mut(&mut self, id: PendingConnectionId) -> Option<&mut PendingConnection> {
         self.pending.get_mut(&id)
     }
 
     /// The list that a connection has delivered.
-    pub(crate) fn list(&self, id: ConnectionId) -> Option<&List> {
+    pub(crate) fn list(&self, id: PendingConnectionId) -> Option<&CookieList> {
         Some(&self.get(id)?.delivered.as_ref()?.list)
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<(Duration, ConnectionId)> {
+    pub(crate) fn next_deadline(&self) -> Option<(Duration, PendingConnectionId)> {
         self.deadlines.first().copied()
     }
 
@@ -116,24 +116,24 @@ impl PendingTable {
     }
 
     /// The next connection that has waited long enough for others by now.
-    pub(crate) fn take_quorum_deadline(&mut self, now: Duration) -> Option<ConnectionId> {
+    pub(crate) fn take_quorum_deadline(&mut self, now: Duration) -> Option<PendingConnectionId> {
         let &(at, id) = self.quorum_deadlines.first().filter(|(at, _)| *at <= now)?;
         self.quorum_deadlines.remove(&(at, id));
         self.pending.get_mut(&id)?.delivered.as_mut()?.quorum_timed_out = true;
         Some(id)
     }
 
-    pub(crate) fn insert(&mut self, id: ConnectionId, pending: PendingConnection) {
+    pub(crate) fn insert(&mut self, id: PendingConnectionId, pending: PendingConnection) {
         self.by_cookie.insert(*pending.cookie.as_bytes(), id);
         self.deadlines.insert((pending.deadline, id));
         self.pending.insert(id, pending);
     }
 
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<PendingConnection> {
+    pub(crate) fn remove(&mut self, id: PendingConnectionId) -> Option<PendingConnection> {
         let gone = self.pending.remove(&id)?;
         self.by_cookie.remove(gone.cookie.as_bytes());
         self.deadlines.remove(&(gone.deadline, id));
-        if let Some(Delivered { list, quorum_deadline, .. }) = &gone.delivered {
+        if let Some(DeliveredList { list, quorum_deadline, .. }) = &gone.delivered {
             quorum_deadline.map(|at| self.quorum_deadlines.remove(&(at, id)));
             for peer in self.named_in(list).flatten().collect::<Vec<_>>() {
                 if let Some(peer) = self.pending.get_mut(&peer) {
@@ -145,30 +145,30 @@ impl PendingTable {
     }
 
     /// The connections that a list names, in its order, as far as they are here.
-    fn named_in(&self, list: &List) -> impl Iterator<Item = Option<ConnectionId>> {
+    fn named_in(&self, list: &CookieList) -> impl Iterator<Item = Option<PendingConnectionId>> {
         list.cookies().iter().map(|cookie| self.by_cookie.get(cookie.as_bytes()).copied())
     }
 
     /// A list in place of a new one: the same as one of the connections that it names has
     /// delivered, if one has. Of two that agree, each names the other's connection, so afterwards
     /// it is enough to ask which lists are clones.
-    pub(crate) fn intern(&self, new: List) -> List {
+    pub(crate) fn shared_list(&self, new: CookieList) -> CookieList {
         let known = {
             let mut delivered = self.named_in(&new).flatten().filter_map(|peer| self.list(peer));
-            delivered.find(|list| list.matches(&new)).cloned()
+            delivered.find(|list| list.ct_matches(&new)).cloned()
         };
         known.unwrap_or(new)
     }
 
     /// How the connections that a list names stand to it.
-    pub(crate) fn status(&self, list: &List) -> ListStatus {
-        let mut status = ListStatus::default();
+    pub(crate) fn status(&self, list: &CookieList) -> CookieListStatus {
+        let mut status = CookieListStatus::default();
         for named in self.named_in(list) {
             let pending = named.and_then(|id| self.get(id));
             let delivered = pending.map(|pending| pending.delivered.as_ref());
             let here = match delivered {
                 None => {
-                    status.unknown += 1;
+                    status.not_waiting += 1;
                     None
                 }
                 Some(None) => {
@@ -192,10 +192,10 @@ impl PendingTable {
     /// Keeps a list that a connection has delivered, and gives back those who named it in another.
     pub(crate) fn deliver(
         &mut self,
-        id: ConnectionId,
-        list: &List,
+        id: PendingConnectionId,
+        list: &CookieList,
         quorum_deadline: Option<Duration>,
-    ) -> Vec<ConnectionId> {
+    ) -> Vec<PendingConnectionId> {
         let others = self.named_in(list).flatten().filter(|&peer| peer != id);
         for peer in others.collect::<Vec<_>>() {
             if let Some(peer) = self.pending.get_mut(&peer) {
@@ -206,7 +206,7 @@ impl PendingTable {
             return Vec::new();
         };
         own.delivered =
-            Some(Delivered { list: list.clone(), quorum_deadline, quorum_timed_out: false });
+            Some(DeliveredList { list: list.clone(), quorum_deadline, quorum_timed_out: false });
         quorum_deadline.map(|at| self.quorum_deadlines.insert((at, id)));
         let named_by = self.pending[&id].named_by.iter().copied();
         let disagrees = |other| self.list(other).is_none_or(|theirs| !theirs.is_clone_of(list));
@@ -217,19 +217,19 @@ impl PendingTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Protocol, SharingScheme, Terms};
+    use crate::{AssociationProtocol, AssociationTerms, SharingScheme};
 
-    fn id(number: u8) -> ConnectionId {
-        ConnectionId(number.into())
+    fn id(number: u8) -> PendingConnectionId {
+        PendingConnectionId(number.into())
     }
 
-    fn table_of(connections: u8) -> PendingTable {
-        let mut table = PendingTable::default();
+    fn table_of(connections: u8) -> AssociationTable {
+        let mut table = AssociationTable::default();
         for number in 0..connections {
             let pending = PendingConnection {
-                cookie: Cookie::new([number; COOKIE_LEN]),
+                cookie: ConnectionCookie::new([number; COOKIE_LEN]),
                 deadline: Duration::ZERO,
-                framer: Framer::new(0),
+                framer: AssociationFramer::new(0),
                 delivered: None,
                 named_by: BTreeSet::new(),
             };
@@ -238,11 +238,13 @@ mod tests {
         table
     }
 
-    fn list(cookies: &[u8]) -> List {
+    fn list(cookies: &[u8]) -> CookieList {
         let n = u8::try_from(cookies.len()).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, 0).unwrap();
-        let cookies = cookies.iter().map(|&number| Cookie::new([number; COOKIE_LEN]));
-        List::new(terms, cookies.collect()).unwrap()
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, n, n, 0)
+                .unwrap();
+        let cookies = cookies.iter().map(|&number| ConnectionCookie::new([number; COOKIE_LEN]));
+        CookieList::new(terms, cookies.collect()).unwrap()
     }
 
     /// Otherwise a peer that repeatedly opens, names a cookie and closes would fill the memory.
@@ -255,7 +257,7 @@ mod tests {
         table.remove(id(1)).unwrap();
         assert!(table.get(id(0)).unwrap().named_by.is_empty());
         assert!(table.get(id(2)).unwrap().named_by.is_empty());
-        assert_eq!(table.status(&list(&[0, 1])).unknown, 1);
+        assert_eq!(table.status(&list(&[0, 1])).not_waiting, 1);
         table.remove(id(0)).unwrap();
         table.remove(id(2)).unwrap();
         assert_eq!((table.len(), table.by_cookie.len()), (0, 0));

@@ -1,7 +1,8 @@
 //! The terms of an association: what the n channels will carry, and how it is shared over them.
 //!
-//! A [`Terms`] that exists is consistent: the threshold fits the number of channels and the scheme.
-//! Whether it is good enough is for the server to say (see [`TermsPolicy`](crate::TermsPolicy)).
+//! A [`AssociationTerms`] that exists is consistent: the threshold fits the number of channels and
+//! the scheme. Whether it is good enough is for the server to say (see
+//! [`TermsPolicy`](crate::TermsPolicy)).
 
 use thiserror::Error;
 
@@ -11,7 +12,7 @@ pub(crate) const TERMS_LEN: usize = 8;
 /// What runs over the association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Protocol {
+pub enum AssociationProtocol {
     /// The MICSS stream protocol.
     MicssStream = 1,
     /// The ReMICSS datagram protocol.
@@ -31,8 +32,8 @@ pub enum SharingScheme {
 /// Why terms are not consistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum TermsError {
-    /// The protocol's number is not one of [`Protocol`].
+pub enum AssociationTermsError {
+    /// The protocol's number is not one of [`AssociationProtocol`].
     #[error("unknown protocol {0}")]
     UnknownProtocol(u8),
     /// The scheme's number is not one of [`SharingScheme`].
@@ -58,15 +59,15 @@ pub enum TermsError {
 
 /// What the client proposes, word for word the same on every channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Terms {
-    protocol: Protocol,
+pub struct AssociationTerms {
+    protocol: AssociationProtocol,
     scheme: SharingScheme,
     k: u8,
     n: u8,
     options: u32,
 }
 
-impl Terms {
+impl AssociationTerms {
     /// Terms for `n` channels of which `k` give the secret away.
     ///
     /// `options` are bits whose meaning is the protocol's; they are bound here like all the rest.
@@ -74,23 +75,23 @@ impl Terms {
     /// # Errors
     /// If not 1 <= k <= n, or if the scheme is XOR and k is not n.
     pub fn new(
-        protocol: Protocol,
+        protocol: AssociationProtocol,
         scheme: SharingScheme,
         k: u8,
         n: u8,
         options: u32,
-    ) -> Result<Self, TermsError> {
+    ) -> Result<Self, AssociationTermsError> {
         if k == 0 || k > n {
-            return Err(TermsError::Threshold { k, n });
+            return Err(AssociationTermsError::Threshold { k, n });
         }
         if scheme == SharingScheme::Xor && k != n {
-            return Err(TermsError::XorThreshold { k, n });
+            return Err(AssociationTermsError::XorThreshold { k, n });
         }
         Ok(Self { protocol, scheme, k, n, options })
     }
 
     /// What runs over the association.
-    pub fn protocol(self) -> Protocol {
+    pub fn protocol(self) -> AssociationProtocol {
         self.protocol
     }
 
@@ -125,17 +126,17 @@ impl Terms {
         [self.protocol as u8, self.scheme as u8, self.k, self.n, o0, o1, o2, o3]
     }
 
-    pub(crate) fn parse(bytes: [u8; TERMS_LEN]) -> Result<Self, TermsError> {
+    pub(crate) fn parse(bytes: [u8; TERMS_LEN]) -> Result<Self, AssociationTermsError> {
         let [protocol, scheme, k, n, options @ ..] = bytes;
         let protocol = match protocol {
-            1 => Protocol::MicssStream,
-            2 => Protocol::ReMicssDatagrams,
-            other => return Err(TermsError::UnknownProtocol(other)),
+            1 => AssociationProtocol::MicssStream,
+            2 => AssociationProtocol::ReMicssDatagrams,
+            other => return Err(AssociationTermsError::UnknownProtocol(other)),
         };
         let scheme = match scheme {
             1 => SharingScheme::Xor,
             2 => SharingScheme::Shamir,
-            other => return Err(TermsError::UnknownScheme(other)),
+            other => return Err(AssociationTermsError::UnknownScheme(other)),
         };
         Self::new(protocol, scheme, k, n, u32::from_be_bytes(options))
     }
@@ -147,22 +148,33 @@ mod tests {
 
     #[test]
     fn thresholds_must_fit() {
-        let shamir = |k, n| Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0);
-        let xor = |k, n| Terms::new(Protocol::MicssStream, SharingScheme::Xor, k, n, 0);
-        assert_eq!(shamir(0, 0), Err(TermsError::Threshold { k: 0, n: 0 }));
-        assert_eq!(shamir(0, 3), Err(TermsError::Threshold { k: 0, n: 3 }));
-        assert_eq!(shamir(4, 3), Err(TermsError::Threshold { k: 4, n: 3 }));
+        let shamir = |k, n| {
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, n, 0)
+        };
+        let xor = |k, n| {
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, k, n, 0)
+        };
+        assert_eq!(shamir(0, 0), Err(AssociationTermsError::Threshold { k: 0, n: 0 }));
+        assert_eq!(shamir(0, 3), Err(AssociationTermsError::Threshold { k: 0, n: 3 }));
+        assert_eq!(shamir(4, 3), Err(AssociationTermsError::Threshold { k: 4, n: 3 }));
         assert!(shamir(1, 1).is_ok());
         assert!(shamir(255, 255).is_ok());
         assert!(xor(3, 3).is_ok());
-        assert_eq!(xor(2, 3), Err(TermsError::XorThreshold { k: 2, n: 3 }));
+        assert_eq!(xor(2, 3), Err(AssociationTermsError::XorThreshold { k: 2, n: 3 }));
     }
 
     /// Two that have no connection in common would not both fit into one list.
     #[test]
     fn a_quorum_is_a_majority_that_can_join() {
         for (k, n) in (1..=255).flat_map(|n| (1..=n).map(move |k| (k, n))) {
-            let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
+            let terms = AssociationTerms::new(
+                AssociationProtocol::MicssStream,
+                SharingScheme::Shamir,
+                k,
+                n,
+                0,
+            )
+            .unwrap();
             let quorum = terms.quorum();
             assert!(quorum >= k && quorum <= n && 2 * u16::from(quorum) > n.into(), "{k} of {n}");
         }
@@ -170,7 +182,13 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused() {
-        assert_eq!(Terms::parse([0, 1, 1, 1, 0, 0, 0, 0]), Err(TermsError::UnknownProtocol(0)));
-        assert_eq!(Terms::parse([1, 3, 1, 1, 0, 0, 0, 0]), Err(TermsError::UnknownScheme(3)));
+        assert_eq!(
+            AssociationTerms::parse([0, 1, 1, 1, 0, 0, 0, 0]),
+            Err(AssociationTermsError::UnknownProtocol(0))
+        );
+        assert_eq!(
+            AssociationTerms::parse([1, 3, 1, 1, 0, 0, 0, 0]),
+            Err(AssociationTermsError::UnknownScheme(3))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! AES-128 (FIPS 197) on many blocks at a time, by the widest instructions of the processor.
 //!
 //! What is faster than one call for each operation is generic over [`crate::lanes::Lanes`] and run
-//! by [`Kernel::run`].
+//! by [`AesKernel::run`].
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 use crate::block::Block;
 #[cfg(target_arch = "x86_64")]
-use crate::lanes::{Aesni, Vaes256, Vaes512, Wide};
-use crate::lanes::{Job, KEYS, Lanes, MAX_WIDTH, Portable};
+use crate::lanes::{Aesni, Vaes256, Vaes512, X86Lanes};
+use crate::lanes::{KEY_VECTORS, KernelJob, Lanes, MAX_WIDTH, PortableLanes};
 
 /// The environment variable that names the kernel to use instead of the fastest: `vaes512`,
 /// `vaes256`, `aesni` or `portable`. One that this processor cannot run is ignored.
@@ -21,7 +21,7 @@ pub const KERNEL_VARIABLE: &str = "SUNDER_AES";
 /// An instruction set with code of its own. All compute the same, in time that depends on nothing
 /// but the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub enum AesKernel {
     /// VAES with AVX-512: four blocks a vector.
     #[cfg(target_arch = "x86_64")]
     Vaes512,
@@ -35,7 +35,7 @@ pub enum Kernel {
     Portable,
 }
 
-impl Kernel {
+impl AesKernel {
     /// Returns the kernels that this processor can run, fastest first. Never empty.
     pub fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -55,7 +55,7 @@ impl Kernel {
 
     /// Returns the fastest kernel, or the one that [`KERNEL_VARIABLE`] names. Decided once.
     pub fn best() -> Self {
-        static BEST: OnceLock<Kernel> = OnceLock::new();
+        static BEST: OnceLock<AesKernel> = OnceLock::new();
         *BEST.get_or_init(|| {
             let named = std::env::var(KERNEL_VARIABLE).unwrap_or_default();
             let available = Self::available();
@@ -79,28 +79,28 @@ impl Kernel {
 
     /// Runs a job with this kernel's vectors, or with the portable ones where the processor cannot
     /// run the kernel.
-    pub fn run<J: Job>(self, job: J) -> J::Output {
+    pub fn run<J: KernelJob>(self, job: J) -> J::Output {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "aes,avx")]
-            unsafe fn aesni<J: Job>(job: J) -> J::Output {
+            unsafe fn aesni<J: KernelJob>(job: J) -> J::Output {
                 // SAFETY: the caller's processor has the instructions.
-                job.run(Wide(unsafe { Aesni::new() }))
+                job.run(X86Lanes(unsafe { Aesni::new() }))
             }
 
             #[target_feature(enable = "aes,vaes,avx2")]
-            unsafe fn vaes256<J: Job>(job: J) -> J::Output {
+            unsafe fn vaes256<J: KernelJob>(job: J) -> J::Output {
                 // SAFETY: the caller's processor has the instructions.
-                job.run(Wide(unsafe { Vaes256::new() }))
+                job.run(X86Lanes(unsafe { Vaes256::new() }))
             }
 
             #[target_feature(enable = "aes,vaes,avx512f,avx512bw,avx512vl")]
-            unsafe fn vaes512<J: Job>(job: J) -> J::Output {
+            unsafe fn vaes512<J: KernelJob>(job: J) -> J::Output {
                 // SAFETY: the caller's processor has the instructions.
-                job.run(Wide(unsafe { Vaes512::new() }))
+                job.run(X86Lanes(unsafe { Vaes512::new() }))
             }
 
-            if self != Self::Portable && runnable().contains(&self) {
+            if self != Self::Portable && available_kernels().contains(&self) {
                 // SAFETY: the processor can run the kernel.
                 return unsafe {
                     match self {
@@ -111,18 +111,18 @@ impl Kernel {
                 };
             }
         }
-        job.run(Portable)
+        job.run(PortableLanes)
     }
 }
 
-/// [`Kernel::available`], detected once.
+/// [`AesKernel::available`], detected once.
 #[cfg(target_arch = "x86_64")]
-fn runnable() -> &'static [Kernel] {
-    static RUNNABLE: OnceLock<Vec<Kernel>> = OnceLock::new();
-    RUNNABLE.get_or_init(Kernel::available)
+fn available_kernels() -> &'static [AesKernel] {
+    static RUNNABLE: OnceLock<Vec<AesKernel>> = OnceLock::new();
+    RUNNABLE.get_or_init(AesKernel::available)
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for AesKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -131,29 +131,29 @@ impl fmt::Display for Kernel {
 /// A key under which many blocks are encrypted. Wiped on drop.
 pub struct Aes128 {
     key: Zeroizing<Block>,
-    kernel: Kernel,
+    kernel: AesKernel,
 }
 
 impl Aes128 {
     /// Takes a key, for the best kernel.
     pub fn new(key: Block) -> Self {
-        Self::with_kernel(key, Kernel::best())
+        Self::with_kernel(key, AesKernel::best())
     }
 
     /// Takes a key, for one kernel.
-    pub fn with_kernel(key: Block, kernel: Kernel) -> Self {
+    pub fn with_kernel(key: Block, kernel: AesKernel) -> Self {
         Self { key: Zeroizing::new(key), kernel }
     }
 
     /// Encrypts blocks in place. The key is scheduled for each call, which takes as long as some
     /// twenty blocks.
     pub fn encrypt(&self, blocks: &mut [Block]) {
-        self.kernel.run(Encrypt { key: *self.key, blocks });
+        self.kernel.run(AesEncryptJob { key: *self.key, blocks });
     }
 
     /// Overwrites `blocks` with the encryptions of the integers from `first`.
     pub(crate) fn encrypt_counter(&self, first: u64, blocks: &mut [Block]) {
-        self.kernel.run(EncryptCounter { key: *self.key, first, blocks });
+        self.kernel.run(AesCounterJob { key: *self.key, first, blocks });
     }
 }
 
@@ -162,7 +162,7 @@ impl Aes128 {
 /// # Panics
 /// When there is not one key for each array of blocks.
 pub fn encrypt_each<const N: usize>(keys: &[Block], blocks: &mut [[Block; N]]) {
-    encrypt_each_with(Kernel::best(), keys, blocks);
+    encrypt_each_with(AesKernel::best(), keys, blocks);
 }
 
 /// Is [`encrypt_each`], with one kernel.
@@ -170,20 +170,20 @@ pub fn encrypt_each<const N: usize>(keys: &[Block], blocks: &mut [[Block; N]]) {
 /// # Panics
 /// When there is not one key for each array of blocks.
 pub fn encrypt_each_with<const N: usize>(
-    kernel: Kernel,
+    kernel: AesKernel,
     keys: &[Block],
     blocks: &mut [[Block; N]],
 ) {
     assert!(keys.len() == blocks.len(), "one key for each array of blocks");
-    kernel.run(EncryptEach { keys, blocks });
+    kernel.run(AesMultiKeyJob { keys, blocks });
 }
 
-struct Encrypt<'a> {
+struct AesEncryptJob<'a> {
     key: Block,
     blocks: &'a mut [Block],
 }
 
-impl Job for Encrypt<'_> {
+impl KernelJob for AesEncryptJob<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -218,13 +218,13 @@ impl Job for Encrypt<'_> {
     }
 }
 
-struct EncryptCounter<'a> {
+struct AesCounterJob<'a> {
     key: Block,
     first: u64,
     blocks: &'a mut [Block],
 }
 
-impl Job for EncryptCounter<'_> {
+impl KernelJob for AesCounterJob<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -255,22 +255,22 @@ impl Job for EncryptCounter<'_> {
     }
 }
 
-struct EncryptEach<'a, const N: usize> {
+struct AesMultiKeyJob<'a, const N: usize> {
     keys: &'a [Block],
     blocks: &'a mut [[Block; N]],
 }
 
-impl<const N: usize> Job for EncryptEach<'_, N> {
+impl<const N: usize> KernelJob for AesMultiKeyJob<'_, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let group = KEYS * L::WIDTH;
+        let group = KEY_VECTORS * L::WIDTH;
         for (keys, blocks) in self.keys.chunks(group).zip(self.blocks.chunks_mut(group)) {
             let places = places::<L>(keys.len());
-            let mut key_vectors = [lanes.splat(Block::ZERO); KEYS];
-            let mut vectors = [[lanes.splat(Block::ZERO); N]; KEYS];
-            for k in 0..KEYS {
+            let mut key_vectors = [lanes.splat(Block::ZERO); KEY_VECTORS];
+            let mut vectors = [[lanes.splat(Block::ZERO); N]; KEY_VECTORS];
+            for k in 0..KEY_VECTORS {
                 key_vectors[k] = lanes.gather(keys, places[k]);
                 vectors[k] = gather(lanes, blocks, places[k]);
             }
@@ -282,8 +282,8 @@ impl<const N: usize> Job for EncryptEach<'_, N> {
 
 /// The places of the lanes of a group among `count`; a short group is filled up with its last.
 #[inline(always)]
-pub(crate) fn places<L: Lanes>(count: usize) -> [[usize; MAX_WIDTH]; KEYS] {
-    let mut places = [[0; MAX_WIDTH]; KEYS];
+pub(crate) fn places<L: Lanes>(count: usize) -> [[usize; MAX_WIDTH]; KEY_VECTORS] {
+    let mut places = [[0; MAX_WIDTH]; KEY_VECTORS];
     for (k, places) in places.iter_mut().enumerate() {
         for (l, place) in places.iter_mut().enumerate() {
             *place = (k * L::WIDTH + l).min(count - 1);
@@ -314,7 +314,7 @@ pub(crate) fn gather<L: Lanes, const N: usize>(
 #[inline(always)]
 pub(crate) fn scatter<L: Lanes, const N: usize>(
     lanes: L,
-    vectors: [[L::Vector; N]; KEYS],
+    vectors: [[L::Vector; N]; KEY_VECTORS],
     arrays: &mut [[Block; N]],
 ) {
     for (k, vectors) in vectors.into_iter().enumerate() {

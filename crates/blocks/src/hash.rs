@@ -5,9 +5,9 @@
 //! It is tweakable and circular correlation robust: outputs look random even for inputs `x ^ d`
 //! with one secret `d`, and even if `d` is added to outputs. Its key is public.
 
-use crate::aes::{Kernel, gather, places, scatter};
+use crate::aes::{AesKernel, gather, places, scatter};
 use crate::block::Block;
-use crate::lanes::{Job, KEYS, Lanes, MAX_WIDTH};
+use crate::lanes::{KEY_VECTORS, KernelJob, Lanes, MAX_WIDTH};
 
 /// The places of the lanes of vector `k` in a group.
 #[inline(always)]
@@ -25,45 +25,45 @@ fn offsets<L: Lanes>(k: usize) -> [u64; MAX_WIDTH] {
 #[derive(Clone, Copy)]
 pub struct MiTccr {
     start: Block,
-    kernel: Kernel,
+    kernel: AesKernel,
 }
 
 impl MiTccr {
     /// Takes the start point of an instance, which is public, random, and chosen before the inputs.
     pub fn new(start: Block) -> Self {
-        Self::with_kernel(start, Kernel::best())
+        Self::with_kernel(start, AesKernel::best())
     }
 
     /// Takes the start point, for one kernel.
-    pub fn with_kernel(start: Block, kernel: Kernel) -> Self {
+    pub fn with_kernel(start: Block, kernel: AesKernel) -> Self {
         Self { start, kernel }
     }
 
     /// Replaces each block with its hash; the tweak of all blocks of `groups[j]` is `first + j`,
     /// which wraps around.
     pub fn hash<const N: usize>(&self, first: u64, groups: &mut [[Block; N]]) {
-        self.kernel.run(Rekeyed { start: self.start, first, groups });
+        self.kernel.run(MiTccrJob { start: self.start, first, groups });
     }
 }
 
-struct Rekeyed<'a, const N: usize> {
+struct MiTccrJob<'a, const N: usize> {
     start: Block,
     first: u64,
     groups: &'a mut [[Block; N]],
 }
 
-impl<const N: usize> Job for Rekeyed<'_, N> {
+impl<const N: usize> KernelJob for MiTccrJob<'_, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(mut self, lanes: L) {
-        let group = KEYS * L::WIDTH;
+        let group = KEY_VECTORS * L::WIDTH;
         let start = lanes.splat(self.start);
         for groups in self.groups.chunks_mut(group) {
             let places = places::<L>(groups.len());
-            let mut keys = [start; KEYS];
-            let mut inputs = [[start; N]; KEYS];
-            for k in 0..KEYS {
+            let mut keys = [start; KEY_VECTORS];
+            let mut inputs = [[start; N]; KEY_VECTORS];
+            for k in 0..KEY_VECTORS {
                 keys[k] = lanes.xor(start, lanes.counters(self.first, offsets::<L>(k)));
                 inputs[k] = gather(lanes, groups, places[k]);
                 for input in &mut inputs[k] {

@@ -1,10 +1,10 @@
 //! Vectors of blocks, by the instructions of each processor.
 //!
 //! Code that is generic over [`Lanes`] is compiled once for each kernel, with the instructions of
-//! that kernel: it implements [`Job`], and [`crate::aes::Kernel::run`] runs it. All its functions
-//! are marked `#[inline(always)]`, and it has no closures, which cannot be marked: what is not
-//! inlined is compiled without the kernel's instructions, and slow. A value of a [`Lanes`] type
-//! proves that the processor has the instructions, so that its methods are safe.
+//! that kernel: it implements [`KernelJob`], and [`crate::aes::AesKernel::run`] runs it. All its
+//! functions are marked `#[inline(always)]`, and it has no closures, which cannot be marked: what
+//! is not inlined is compiled without the kernel's instructions, and slow. A value of a [`Lanes`]
+//! type proves that the processor has the instructions, so that its methods are safe.
 
 #[cfg(target_arch = "x86_64")]
 mod isa;
@@ -14,20 +14,20 @@ mod x86;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use isa::{Aesni, Vaes256, Vaes512};
-pub(crate) use portable::Portable;
+pub(crate) use portable::PortableLanes;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::Wide;
+pub(crate) use x86::X86Lanes;
 
 use crate::block::Block;
 
 /// How many vectors of keys are scheduled together.
-pub const KEYS: usize = 4;
+pub const KEY_VECTORS: usize = 4;
 
 /// The largest [`Lanes::WIDTH`].
 pub const MAX_WIDTH: usize = 4;
 
 /// What is run with the vectors of a kernel.
-pub trait Job {
+pub trait KernelJob {
     /// What the job returns.
     type Output;
 
@@ -147,17 +147,17 @@ pub trait Lanes: Copy {
     /// take less than twice as long as one, where there are registers for them (`WIDTH` of 4).
     fn encrypt_groups<const N: usize, const G: usize>(
         self,
-        keys: [[Self::Vector; KEYS]; G],
-        blocks: [[[Self::Vector; N]; KEYS]; G],
-    ) -> [[[Self::Vector; N]; KEYS]; G];
+        keys: [[Self::Vector; KEY_VECTORS]; G],
+        blocks: [[[Self::Vector; N]; KEY_VECTORS]; G],
+    ) -> [[[Self::Vector; N]; KEY_VECTORS]; G];
 
     /// Encrypts the lanes of `blocks[k]` under the keys in the lanes of `keys[k]`.
     #[inline(always)]
     fn encrypt_keyed<const N: usize>(
         self,
-        keys: [Self::Vector; KEYS],
-        blocks: [[Self::Vector; N]; KEYS],
-    ) -> [[Self::Vector; N]; KEYS] {
+        keys: [Self::Vector; KEY_VECTORS],
+        blocks: [[Self::Vector; N]; KEY_VECTORS],
+    ) -> [[Self::Vector; N]; KEY_VECTORS] {
         let [encrypted] = self.encrypt_groups([keys], [blocks]);
         encrypted
     }

@@ -14,7 +14,7 @@
 //!
 //! - [`prg`] pseudorandom blocks from a seed, [`hash`] a correlation robust hash, [`transpose`] for
 //!   bit matrices of 128 rows, [`aes`] AES-128 under one key and under many.
-//! - [`aes::Kernel`] is the code for one instruction set: VAES with AVX-512, VAES with AVX2,
+//! - [`aes::AesKernel`] is the code for one instruction set: VAES with AVX-512, VAES with AVX2,
 //!   AES-NI, or any processor. The fastest is chosen at run time; all give the same results.
 //!   [`lanes`] lets other crates write code that is compiled for each.
 //!

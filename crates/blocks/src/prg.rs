@@ -1,6 +1,6 @@
 //! Pseudorandom blocks: AES-128 in counter mode under a secret seed.
 
-use crate::aes::{Aes128, Kernel};
+use crate::aes::{Aes128, AesKernel};
 use crate::block::Block;
 
 /// How many blocks are made at a time where the caller takes them one by one, or as bytes.
@@ -16,11 +16,11 @@ pub struct Prg {
 impl Prg {
     /// Starts the stream of a seed, which is secret and has 128 bits of entropy.
     pub fn new(seed: Block) -> Self {
-        Self::with_kernel(seed, Kernel::best())
+        Self::with_kernel(seed, AesKernel::best())
     }
 
     /// Starts the stream of a seed, for one kernel.
-    pub fn with_kernel(seed: Block, kernel: Kernel) -> Self {
+    pub fn with_kernel(seed: Block, kernel: AesKernel) -> Self {
         Self { cipher: Aes128::with_kernel(seed, kernel), next: 0 }
     }
 

@@ -5,9 +5,9 @@ use ::aes::cipher::{BlockCipherEncrypt, KeyInit};
 use proptest::prelude::*;
 
 use crate::Block;
-use crate::aes::{Aes128, Kernel, encrypt_each_with};
+use crate::aes::{Aes128, AesKernel, encrypt_each_with};
 use crate::hash::MiTccr;
-use crate::lanes::{Job, Lanes};
+use crate::lanes::{KernelJob, Lanes};
 use crate::prg::Prg;
 
 fn reference(key: Block, block: Block) -> Block {
@@ -48,7 +48,7 @@ fn matches_fips_197() {
     ];
     for [key, plain, cipher] in vectors {
         let [key, plain] = [key, plain].map(|value| Block::from_bytes(value.to_be_bytes()));
-        for kernel in Kernel::available() {
+        for kernel in AesKernel::available() {
             let mut blocks = [plain; 70];
             Aes128::with_kernel(key, kernel).encrypt(&mut blocks);
             assert!(
@@ -71,7 +71,7 @@ fn every_kernel_encrypts_any_number_of_blocks() {
         let one: Vec<_> = plain.iter().map(|block| reference(key, *block)).collect();
         let each: Vec<_> =
             plain.iter().enumerate().map(|(j, block)| reference(keys[j / 3], *block)).collect();
-        for kernel in Kernel::available() {
+        for kernel in AesKernel::available() {
             let mut blocks = plain.clone();
             Aes128::with_kernel(key, kernel).encrypt(&mut blocks);
             assert_eq!(bytes(&blocks), bytes(&one), "{kernel}, {count}");
@@ -95,7 +95,7 @@ fn the_hash_is_that_of_the_paper() {
             .enumerate()
             .map(|(j, x)| reference(key ^ tweak(j / 2), sigma(*x)) ^ sigma(*x))
             .collect();
-        for kernel in Kernel::available() {
+        for kernel in AesKernel::available() {
             let mut blocks = plain.clone();
             MiTccr::with_kernel(key, kernel).hash(first, blocks.as_chunks_mut::<2>().0);
             assert_eq!(bytes(&blocks), bytes(&rekeyed), "{kernel}, {count}");
@@ -106,7 +106,7 @@ fn the_hash_is_that_of_the_paper() {
 #[test]
 fn a_stream_is_the_same_in_any_pieces_with_any_kernel() {
     let expected: Vec<_> = (0..3000).map(|j| reference(Block::from(9), Block::from(j))).collect();
-    for kernel in Kernel::available() {
+    for kernel in AesKernel::available() {
         let mut prg = Prg::with_kernel(Block::from(9), kernel);
         let mut blocks = vec![Block::ZERO; 2900];
         prg.fill(&mut blocks);
@@ -133,7 +133,7 @@ const SHIFTS: [u64; 4] = [0, 8, 3, 63];
 /// Applies the operations of lanes to a few blocks.
 struct Operations([Block; 8]);
 
-impl Job for Operations {
+impl KernelJob for Operations {
     type Output = [Vec<Block>; 12];
 
     #[inline(always)]
@@ -205,7 +205,7 @@ proptest! {
             blocks[..4].iter().zip(&blocks[4..]).flat_map(|(a, b)| [*a, *b]).collect(),
             SHIFTS.iter().map(|bits| Block::from(u128::from(WORD >> bits))).collect(),
         ];
-        for kernel in Kernel::available() {
+        for kernel in AesKernel::available() {
             let found = kernel.run(Operations(blocks));
             for (found, expected) in found.iter().zip(&expected) {
                 prop_assert_eq!(bytes(found), bytes(expected), "{}", kernel);

@@ -2,9 +2,9 @@
 
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::aes::Kernel;
+use crate::aes::AesKernel;
 use crate::block::Block;
-use crate::lanes::{Job, Lanes, MAX_WIDTH};
+use crate::lanes::{KernelJob, Lanes, MAX_WIDTH};
 
 /// The rows of the matrix, and the bits of a block.
 const ROWS: usize = 128;
@@ -16,22 +16,22 @@ const ROWS: usize = 128;
 /// # Panics
 /// When the slices differ in length, or the length `n` is not a multiple of 128.
 pub fn transpose(rows: &[Block], columns: &mut [Block]) {
-    transpose_with(Kernel::best(), rows, columns);
+    transpose_with(AesKernel::best(), rows, columns);
 }
 
 /// Is [`transpose`], with the instructions of one kernel.
 ///
 /// # Panics
 /// As [`transpose`].
-pub fn transpose_with(kernel: Kernel, rows: &[Block], columns: &mut [Block]) {
+pub fn transpose_with(kernel: AesKernel, rows: &[Block], columns: &mut [Block]) {
     assert!(rows.len() == columns.len(), "as many blocks in as out");
     assert!(rows.len().is_multiple_of(ROWS), "a multiple of 128 columns");
     if !rows.is_empty() {
-        kernel.run(Transpose { rows, columns });
+        kernel.run(TransposeJob { rows, columns });
     }
 }
 
-struct Transpose<'a> {
+struct TransposeJob<'a> {
     rows: &'a [Block],
     columns: &'a mut [Block],
 }
@@ -42,7 +42,7 @@ const GROUP: usize = 8;
 /// How many groups there are, and bytes in a block.
 const GROUPS: usize = ROWS / GROUP;
 
-impl Job for Transpose<'_> {
+impl KernelJob for TransposeJob<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -140,7 +140,7 @@ mod tests {
         for width in [0, 1, 2, 3, 4, 5, 8, 17] {
             let mut rows = vec![Block::ZERO; width * ROWS];
             Prg::new(Block::from(7)).fill(&mut rows);
-            for kernel in Kernel::available() {
+            for kernel in AesKernel::available() {
                 let mut columns = vec![Block::ZERO; width * ROWS];
                 transpose_with(kernel, &rows, &mut columns);
                 for (j, column) in columns.iter().enumerate() {

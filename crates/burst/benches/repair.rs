@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use sunder_burst::repair::{Decoder, Encoder, MAX_PACKETS};
+use sunder_burst::repair::{MAX_PACKETS, RepairDecoder, RepairEncoder};
 
 const LEN: usize = 1408;
 const RUNS: usize = 301;
@@ -20,7 +20,7 @@ fn main() {
     for m in [1, 2, 4, 8, 16, 64] {
         let mut repairs = Vec::new();
         let made = median(|| {
-            let mut encoder = Encoder::new(MAX_PACKETS, m);
+            let mut encoder = RepairEncoder::new(MAX_PACKETS, m);
             for (index, packet) in packets.iter().enumerate() {
                 encoder.add(index, packet);
             }
@@ -28,7 +28,7 @@ fn main() {
         });
         // The first m are lost.
         let used = median(|| {
-            let mut decoder = Decoder::new(MAX_PACKETS, m, LEN);
+            let mut decoder = RepairDecoder::new(MAX_PACKETS, m, LEN);
             for (index, packet) in packets.iter().enumerate().skip(m) {
                 decoder.add_source(index, packet);
             }

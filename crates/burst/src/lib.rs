@@ -11,6 +11,6 @@ pub use net::connect;
 #[cfg(any(fuzzing, test))]
 pub use protocol::fuzzing;
 pub use protocol::{
-    Config, Connection, Error, Known, Listener, ListenerSecurity, Security, Waiting, rate, repair,
-    train,
+    BurstConfig, BurstConnection, BurstListener, BurstListenerSecurity, BurstSecurity,
+    BurstWaitReason, ClientKeyFilter, Error, rate, repair, train,
 };

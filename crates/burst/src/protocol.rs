@@ -15,9 +15,9 @@ pub mod repair;
 mod sending;
 pub mod train;
 
-pub use config::{Config, Error, Known, Waiting};
-pub use connection::{Connection, Security};
-pub use listener::{Listener, ListenerSecurity};
+pub use config::{BurstConfig, BurstWaitReason, ClientKeyFilter, Error};
+pub use connection::{BurstConnection, BurstSecurity};
+pub use listener::{BurstListener, BurstListenerSecurity};
 
 /// A number of bytes, or a rate, as an integer.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]

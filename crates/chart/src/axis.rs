@@ -4,16 +4,16 @@ use std::ops::{Range, RangeInclusive};
 
 /// An axis and its label.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Axis {
+pub struct ChartAxis {
     label: String,
     range: Range<f64>,
     ticks: Vec<f64>,
-    scale: Scale,
+    scale: AxisScale,
 }
 
 /// How a value is mapped to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Scale {
+enum AxisScale {
     /// The position is the value. Ticks are labelled with `digits` decimals.
     Linear { digits: usize },
     /// The position is the decimal logarithm, at least `floor`. If `zero`, the position of 0 is
@@ -21,17 +21,17 @@ enum Scale {
     Logarithmic { floor: f64, zero: bool },
 }
 
-impl Axis {
+impl ChartAxis {
     /// An axis for whole numbers and the values between them. Up to eleven numbers have a tick
     /// each.
-    pub fn whole(label: &str, numbers: RangeInclusive<u32>) -> Self {
+    pub fn for_integers(label: &str, numbers: RangeInclusive<u32>) -> Self {
         let (first, last) = numbers.into_inner();
         let step = (last.saturating_sub(first) / 10 + 1) as usize;
         let ticks = (first..=last).step_by(step).map(f64::from).collect();
         let (first, last) = (f64::from(first), f64::from(last));
         // A single number is in the middle of the axis.
         let range = if first < last { first..last } else { first - 0.5..first + 0.5 };
-        Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits: 0 } }
+        Self { label: label.to_owned(), range, ticks, scale: AxisScale::Linear { digits: 0 } }
     }
 
     /// A linear axis from 0, or from the minimum if that is negative, to the maximum.
@@ -42,7 +42,7 @@ impl Axis {
     }
 
     /// A linear axis from about the minimum to the maximum. Values must not be negative.
-    pub fn around(label: &str, values: impl Iterator<Item = f64>) -> Self {
+    pub fn from_minimum(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         Self::linear(label, min, highest(values.into_iter()))
@@ -50,7 +50,7 @@ impl Axis {
 
     /// A logarithmic axis if the positive values span two decades, otherwise a linear axis from 0.
     /// Values must not be negative.
-    pub fn by_span(label: &str, values: impl Iterator<Item = f64>) -> Self {
+    pub fn auto_scaled(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
         let max = highest(values.iter().copied());
         let min = values.iter().copied().filter(|value| *value > 0.0).fold(max, f64::min);
@@ -83,7 +83,7 @@ impl Axis {
         let digits = (0..12).find(|digits| step * 10_f64.powi(*digits) > 0.999).unwrap_or(12);
         let digits = usize::try_from(digits).unwrap_or(0);
         let range = start * step..end.max(max);
-        Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits } }
+        Self { label: label.to_owned(), range, ticks, scale: AxisScale::Linear { digits } }
     }
 
     fn logarithmic(label: &str, min: f64, max: f64, zero: bool) -> Self {
@@ -96,7 +96,7 @@ impl Axis {
         let floor = highest - steps * step;
         let downwards = (0..=8).map(|i| highest - f64::from(i) * step);
         let ticks = downwards.take_while(|tick| *tick >= floor).collect();
-        let scale = Scale::Logarithmic { floor, zero };
+        let scale = AxisScale::Logarithmic { floor, zero };
         Self { label: label.to_owned(), range: floor..highest, ticks, scale }
     }
 
@@ -118,8 +118,8 @@ impl Axis {
     /// The position of a value; `None` if it is not finite.
     pub(crate) fn position(&self, value: f64) -> Option<f64> {
         value.is_finite().then(|| match self.scale {
-            Scale::Linear { .. } => value,
-            Scale::Logarithmic { floor, .. } => value.log10().max(floor),
+            AxisScale::Linear { .. } => value,
+            AxisScale::Logarithmic { floor, .. } => value.log10().max(floor),
         })
     }
 
@@ -132,11 +132,13 @@ impl Axis {
     pub(crate) fn tick_label(&self, position: f64) -> String {
         match self.scale {
             // Zero, also with a rounding error.
-            Scale::Linear { .. } if position.abs() < self.step() * 1e-6 => String::from("0"),
-            Scale::Linear { digits } if position.abs() >= 1e7 || digits > 5 => scientific(position),
-            Scale::Linear { digits } => format!("{position:.digits$}"),
-            Scale::Logarithmic { floor, zero: true } if position <= floor => String::from("0"),
-            Scale::Logarithmic { .. } => power_of_ten(position),
+            AxisScale::Linear { .. } if position.abs() < self.step() * 1e-6 => String::from("0"),
+            AxisScale::Linear { digits } if position.abs() >= 1e7 || digits > 5 => {
+                scientific(position)
+            }
+            AxisScale::Linear { digits } => format!("{position:.digits$}"),
+            AxisScale::Logarithmic { floor, zero: true } if position <= floor => String::from("0"),
+            AxisScale::Logarithmic { .. } => power_of_ten(position),
         }
     }
 }
@@ -186,28 +188,28 @@ fn raised_ten(exponent: &str) -> String {
 mod tests {
     use super::*;
 
-    fn labels(axis: &Axis) -> Vec<String> {
+    fn labels(axis: &ChartAxis) -> Vec<String> {
         axis.ticks.iter().map(|tick| axis.tick_label(*tick)).collect()
     }
 
     #[test]
     fn the_range_includes_negative_values() {
-        let axis = Axis::from_zero("z", [-1.6, 0.4].into_iter());
+        let axis = ChartAxis::from_zero("z", [-1.6, 0.4].into_iter());
         assert!(axis.range.start <= -1.6 && axis.range.end >= 0.4, "{:?}", axis.range);
         assert!(axis.ticks.iter().any(|tick| tick.abs() < 1e-9), "{:?}", axis.ticks);
-        assert!(Axis::from_zero("z", [1.0, 2.5].into_iter()).range.start.abs() < 1e-9);
+        assert!(ChartAxis::from_zero("z", [1.0, 2.5].into_iter()).range.start.abs() < 1e-9);
     }
 
     #[test]
     fn axes_are_logarithmic_if_values_span_decades() {
-        let axis = Axis::by_span("", [1e-4, 0.5, 0.0].into_iter());
+        let axis = ChartAxis::auto_scaled("", [1e-4, 0.5, 0.0].into_iter());
         assert_eq!(labels(&axis), ["1", "0.1", "0.01", "0.001", "10\u{207b}\u{2074}", "0"]);
         assert_eq!(axis.position(0.0), Some(axis.range.start));
         assert!(axis.position(1e-4) > Some(axis.range.start));
-        let zero = Axis::by_span("", [0.0, 0.0].into_iter());
+        let zero = ChartAxis::auto_scaled("", [0.0, 0.0].into_iter());
         assert_eq!(zero.range, 0.0..1.0);
-        let near = Axis::by_span("", [0.02, 0.3].into_iter());
-        assert_eq!(near.scale, Scale::Linear { digits: 2 });
+        let near = ChartAxis::auto_scaled("", [0.02, 0.3].into_iter());
+        assert_eq!(near.scale, AxisScale::Linear { digits: 2 });
     }
 
     #[test]
@@ -215,7 +217,7 @@ mod tests {
         for decades in 2..60 {
             let min = 10_f64.powi(-decades);
             for values in [[1.0, min], [0.0, 1.0]] {
-                let axis = Axis::by_span("", values.into_iter().chain([min]));
+                let axis = ChartAxis::auto_scaled("", values.into_iter().chain([min]));
                 assert_eq!(axis.ticks.last(), Some(&axis.range.start), "{decades}");
                 assert!(axis.ticks.len() >= 3 && axis.ticks.len() <= 9, "{axis:?}");
             }
@@ -225,19 +227,19 @@ mod tests {
     #[test]
     fn linear_axes_have_few_round_ticks() {
         assert_eq!(
-            labels(&Axis::from_zero("", [3.0, 250.0].into_iter())),
+            labels(&ChartAxis::from_zero("", [3.0, 250.0].into_iter())),
             ["0", "50", "100", "150", "200", "250"]
         );
-        let around = Axis::around("", [10.03, 10.11].into_iter());
+        let around = ChartAxis::from_minimum("", [10.03, 10.11].into_iter());
         assert_eq!(labels(&around), ["10.02", "10.04", "10.06", "10.08", "10.10", "10.12"]);
-        let equal = Axis::around("", [5.0, 5.0].into_iter());
+        let equal = ChartAxis::from_minimum("", [5.0, 5.0].into_iter());
         assert_eq!(equal.range, 0.0..10.0);
     }
 
     #[test]
     fn tick_labels_are_short() {
         assert_eq!(
-            labels(&Axis::from_zero("", [2.5e9].into_iter())),
+            labels(&ChartAxis::from_zero("", [2.5e9].into_iter())),
             [
                 "0",
                 "5\u{d7}10\u{2078}",
@@ -248,10 +250,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            labels(&Axis::from_zero("", [0.01].into_iter())),
+            labels(&ChartAxis::from_zero("", [0.01].into_iter())),
             ["0", "0.002", "0.004", "0.006", "0.008", "0.010"]
         );
-        let small = labels(&Axis::from_zero("", [-2e-9, 2e-9].into_iter()));
+        let small = labels(&ChartAxis::from_zero("", [-2e-9, 2e-9].into_iter()));
         assert_eq!(
             small,
             [
@@ -262,24 +264,27 @@ mod tests {
                 "2\u{d7}10\u{207b}\u{2079}"
             ]
         );
-        let huge = Axis::whole("", 0..=u32::MAX);
+        let huge = ChartAxis::for_integers("", 0..=u32::MAX);
         assert_eq!(huge.tick_label(0.0), "0");
     }
 
     #[test]
     fn whole_numbers_have_a_tick_each_while_they_are_few() {
-        assert_eq!(labels(&Axis::whole("", 1..=5)), ["1", "2", "3", "4", "5"]);
-        assert_eq!(labels(&Axis::whole("", 0..=20)), ["0", "3", "6", "9", "12", "15", "18"]);
-        let one = Axis::whole("", 3..=3);
+        assert_eq!(labels(&ChartAxis::for_integers("", 1..=5)), ["1", "2", "3", "4", "5"]);
+        assert_eq!(
+            labels(&ChartAxis::for_integers("", 0..=20)),
+            ["0", "3", "6", "9", "12", "15", "18"]
+        );
+        let one = ChartAxis::for_integers("", 3..=3);
         assert_eq!((labels(&one), one.range), (vec![String::from("3")], 2.5..3.5));
     }
 
     #[test]
     fn values_that_are_not_finite_have_no_position() {
         let values = [f64::NAN, f64::INFINITY, 1.0];
-        let axis = Axis::from_zero("", values.into_iter());
-        assert_eq!(axis, Axis::from_zero("", [1.0].into_iter()));
+        let axis = ChartAxis::from_zero("", values.into_iter());
+        assert_eq!(axis, ChartAxis::from_zero("", [1.0].into_iter()));
         assert_eq!(values.map(|value| axis.position(value)), [None, None, Some(1.0)]);
-        assert_eq!(Axis::around("", [].into_iter()).range, 0.0..1.0);
+        assert_eq!(ChartAxis::from_minimum("", [].into_iter()).range, 0.0..1.0);
     }
 }

@@ -2,23 +2,23 @@
 
 /// A line through points, with the spread of each point.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Curve {
+pub struct ChartCurve {
     /// The name in the legend. A curve without a name is not in the legend.
     pub name: String,
     /// The colour.
-    pub colour: Colour,
+    pub colour: ChartColor,
     /// The points (x, y) in the order of the line. Points that are not finite are left out.
     pub points: Vec<(f64, f64)>,
     /// The minimum and maximum y of each point, drawn as a thin bar. Empty: no bars.
     pub spread: Vec<(f64, f64)>,
     /// Which points have a dot.
-    pub marks: Marks,
+    pub marks: CurveMarks,
     /// Whether the line is dashed, as for predictions.
     pub dashed: bool,
 }
 
-impl Curve {
-    /// All y values of the points and bars, for the range of an [`Axis`](crate::Axis).
+impl ChartCurve {
+    /// All y values of the points and bars, for the range of an [`Axis`](crate::ChartAxis).
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let points = self.points.iter().map(|point| point.1);
         points.chain(self.spread.iter().flat_map(|(low, high)| [*low, *high]))
@@ -27,7 +27,7 @@ impl Curve {
 
 /// Which points of a curve have a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Marks {
+pub enum CurveMarks {
     /// The first, so that a curve of one point is visible.
     #[default]
     First,
@@ -39,7 +39,7 @@ pub enum Marks {
 
 /// A colour of the palette.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Colour {
+pub enum ChartColor {
     /// The colour of the axes.
     #[default]
     Neutral,
@@ -60,7 +60,7 @@ const PALETTE: [(u8, u8, u8); 8] = [
     (0x99, 0x99, 0x99),
 ];
 
-impl Colour {
+impl ChartColor {
     /// Red, green and blue.
     pub(crate) fn rgb(self) -> (u8, u8, u8) {
         match self {

@@ -3,13 +3,13 @@
 use plotters::coord::Shift;
 use plotters::style::text_anchor::HPos;
 
-use crate::canvas::{Canvas, ChartError, Pen, position};
+use crate::canvas::{ChartCanvas, ChartError, LineStyle, position};
 use crate::panel::LINE;
 use crate::text::{LABEL, width};
-use crate::{Curve, Marks};
+use crate::{ChartCurve, CurveMarks};
 
 /// The height of a row.
-pub(crate) const ROW: i32 = 26;
+pub(crate) const ROW_HEIGHT: i32 = 26;
 
 /// The maximum width of a row.
 const MAX_WIDTH: i32 = 930;
@@ -21,26 +21,26 @@ const SPACE: i32 = 30;
 
 /// A name and one of its curves. The caption has no curve.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct LegendEntry<'a> {
     name: &'a str,
-    curve: Option<&'a Curve>,
+    curve: Option<&'a ChartCurve>,
 }
 
 /// The rows of a legend: its caption, then each combination of name and style once, in the order of
 /// the curves.
 pub(crate) fn rows<'a>(
     caption: &'a str,
-    curves: impl Iterator<Item = &'a Curve>,
-) -> Vec<Vec<Entry<'a>>> {
-    let mut entries = vec![Entry { name: caption, curve: None }];
+    curves: impl Iterator<Item = &'a ChartCurve>,
+) -> Vec<Vec<LegendEntry<'a>>> {
+    let mut entries = vec![LegendEntry { name: caption, curve: None }];
     for curve in curves {
-        let entry = Entry { name: &curve.name, curve: Some(curve) };
+        let entry = LegendEntry { name: &curve.name, curve: Some(curve) };
         if !entries.iter().any(|other| other.is_like(entry)) {
             entries.push(entry);
         }
     }
     entries.retain(|entry| !entry.name.is_empty());
-    let mut rows: Vec<Vec<Entry<'_>>> = Vec::new();
+    let mut rows: Vec<Vec<LegendEntry<'_>>> = Vec::new();
     for entry in entries {
         match rows.last_mut() {
             Some(row) if row_width(row) + SPACE + entry.width() <= MAX_WIDTH => row.push(entry),
@@ -52,9 +52,9 @@ pub(crate) fn rows<'a>(
 
 /// Draws a centred row at a height.
 pub(crate) fn draw_row(
-    row: &[Entry<'_>],
+    row: &[LegendEntry<'_>],
     y: i32,
-    canvas: &Canvas<'_, Shift>,
+    canvas: &ChartCanvas<'_, Shift>,
 ) -> Result<(), ChartError> {
     let mut x = (canvas.width() - row_width(row)) / 2;
     for entry in row {
@@ -64,13 +64,13 @@ pub(crate) fn draw_row(
     Ok(())
 }
 
-fn row_width(row: &[Entry<'_>]) -> i32 {
+fn row_width(row: &[LegendEntry<'_>]) -> i32 {
     row.iter().map(|entry| entry.width() + SPACE).sum::<i32>() - SPACE
 }
 
-impl Entry<'_> {
+impl LegendEntry<'_> {
     fn is_like(self, other: Self) -> bool {
-        let style = |curve: &Curve| (curve.colour, curve.dashed, curve.marks);
+        let style = |curve: &ChartCurve| (curve.colour, curve.dashed, curve.marks);
         self.name == other.name && self.curve.map(style) == other.curve.map(style)
     }
 
@@ -82,15 +82,15 @@ impl Entry<'_> {
         if self.curve.is_some() { SAMPLE + GAP } else { 0 }
     }
 
-    fn draw(self, x: i32, y: i32, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
+    fn draw(self, x: i32, y: i32, canvas: &ChartCanvas<'_, Shift>) -> Result<(), ChartError> {
         if let Some(curve) = self.curve {
-            let Curve { colour, dashed, .. } = *curve;
+            let ChartCurve { colour, dashed, .. } = *curve;
             let ends = vec![position(x, y), position(x + SAMPLE, y)];
-            canvas.line(ends, Pen { colour, width: LINE, dashed })?;
+            canvas.line(ends, LineStyle { colour, width: LINE, dashed })?;
             let dot = match curve.marks {
-                Marks::First => Some(position(x, y)),
-                Marks::All => Some(position(x + SAMPLE / 2, y)),
-                Marks::None => None,
+                CurveMarks::First => Some(position(x, y)),
+                CurveMarks::All => Some(position(x + SAMPLE / 2, y)),
+                CurveMarks::None => None,
             };
             canvas.dots(&dot, colour)?;
         }
@@ -101,13 +101,18 @@ impl Entry<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Colour;
+    use crate::ChartColor;
 
-    fn curve(name: &str, dashed: bool) -> Curve {
-        Curve { name: name.to_owned(), colour: Colour::Nth(2), dashed, ..Curve::default() }
+    fn curve(name: &str, dashed: bool) -> ChartCurve {
+        ChartCurve {
+            name: name.to_owned(),
+            colour: ChartColor::Nth(2),
+            dashed,
+            ..ChartCurve::default()
+        }
     }
 
-    fn name<'a>(rows: &[Vec<Entry<'a>>]) -> Vec<Vec<&'a str>> {
+    fn name<'a>(rows: &[Vec<LegendEntry<'a>>]) -> Vec<Vec<&'a str>> {
         rows.iter().map(|row| row.iter().map(|entry| entry.name).collect()).collect()
     }
 
@@ -127,7 +132,8 @@ mod tests {
 
     #[test]
     fn many_names_take_many_rows() {
-        let curves: Vec<Curve> = (0..20).map(|i| curve(&format!("channel {i}"), false)).collect();
+        let curves: Vec<ChartCurve> =
+            (0..20).map(|i| curve(&format!("channel {i}"), false)).collect();
         let rows = rows("Channels:", curves.iter());
         assert!((2..5).contains(&rows.len()), "{:?}", name(&rows));
         assert!(rows.iter().all(|row| row_width(row) <= MAX_WIDTH));

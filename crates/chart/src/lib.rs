@@ -4,19 +4,19 @@
 //! A [`Chart`] is plain data. [`Chart::svg`] draws it.
 //!
 //! ```
-//! use sunder_chart::{Axis, Chart, Colour, Curve, Panel};
+//! use sunder_chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel};
 //!
-//! let rate = Curve {
+//! let rate = ChartCurve {
 //!     name: String::from("measured"),
-//!     colour: Colour::Nth(0),
+//!     colour: ChartColor::Nth(0),
 //!     points: vec![(1.0, 250.0), (2.0, 125.0), (3.0, 75.0)],
 //!     spread: vec![(240.0, 252.0), (120.0, 126.0), (70.0, 75.0)],
-//!     ..Curve::default()
+//!     ..ChartCurve::default()
 //! };
-//! let panel = Panel {
+//! let panel = ChartPanel {
 //!     title: String::from("Rate"),
-//!     x: Axis::whole("shares sent for a symbol", 1..=3),
-//!     y: Axis::from_zero("rate, Mbit/s", rate.values()),
+//!     x: ChartAxis::whole("shares sent for a symbol", 1..=3),
+//!     y: ChartAxis::from_zero("rate, Mbit/s", rate.values()),
 //!     curves: vec![rate],
 //! };
 //! let svg = Chart { panels: vec![panel], ..Chart::default() }.svg()?;
@@ -32,8 +32,8 @@ mod page;
 mod panel;
 mod text;
 
-pub use axis::Axis;
+pub use axis::ChartAxis;
 pub use canvas::ChartError;
-pub use curve::{Colour, Curve, Marks};
+pub use curve::{ChartColor, ChartCurve, CurveMarks};
 pub use page::Chart;
-pub use panel::Panel;
+pub use panel::ChartPanel;

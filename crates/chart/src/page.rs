@@ -3,10 +3,10 @@
 use plotters::coord::Shift;
 use plotters::style::text_anchor::HPos;
 
-use crate::canvas::{self, Canvas, ChartError, position};
-use crate::legend::{self, Entry, ROW};
+use crate::canvas::{self, ChartCanvas, ChartError, position};
+use crate::legend::{self, LegendEntry, ROW_HEIGHT};
 use crate::text::{LABEL, TITLE};
-use crate::{Panel, panel};
+use crate::{ChartPanel, panel};
 
 /// A page of graphs. Empty parts are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Chart {
     /// many rows as it needs.
     pub legend: String,
     /// The graphs. A single one fills the page; several are in two columns, row by row.
-    pub panels: Vec<Panel>,
+    pub panels: Vec<ChartPanel>,
 }
 
 /// The width of a page in pixels.
@@ -46,22 +46,22 @@ impl Chart {
     }
 
     /// The heights of title, note and legend.
-    fn heights(&self, legend: &[Vec<Entry<'_>>]) -> [i32; 3] {
+    fn heights(&self, legend: &[Vec<LegendEntry<'_>>]) -> [i32; 3] {
         let title = if self.title.is_empty() { 0 } else { 40 };
         let note = if self.note.is_empty() { 0 } else { 28 };
-        let legend = if legend.is_empty() { 0 } else { 14 + ROW * count(legend.len()) };
+        let legend = if legend.is_empty() { 0 } else { 14 + ROW_HEIGHT * count(legend.len()) };
         [title, note, legend]
     }
 
     fn draw_heading(
         &self,
-        legend: &[Vec<Entry<'_>>],
-        canvas: &Canvas<'_, Shift>,
+        legend: &[Vec<LegendEntry<'_>>],
+        canvas: &ChartCanvas<'_, Shift>,
     ) -> Result<(), ChartError> {
         let [title, note, _] = self.heights(legend);
         canvas.text(&self.title, TITLE, position(WIDTH / 2, 26), HPos::Center)?;
         canvas.text(&self.note, LABEL, position(WIDTH / 2, title + 14), HPos::Center)?;
-        let mut rows = (0..).map(|row| title + note + 18 + ROW * row).zip(legend);
+        let mut rows = (0..).map(|row| title + note + 18 + ROW_HEIGHT * row).zip(legend);
         rows.try_for_each(|(y, row)| legend::draw_row(row, y, canvas))
     }
 }

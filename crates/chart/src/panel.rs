@@ -9,21 +9,23 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
-use crate::canvas::{Canvas, ChartError, FINE, Pen, fine, font, position, rgb};
+use crate::canvas::{
+    ChartCanvas, ChartError, LineStyle, PLOTTER_PIXELS, font, position, rgb, to_plotter_pixels,
+};
 use crate::text::{HEADING, LABEL, printable, width};
-use crate::{Axis, Colour, Curve, Marks};
+use crate::{ChartAxis, ChartColor, ChartCurve, CurveMarks};
 
 /// One graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
+pub struct ChartPanel {
     /// The title. Empty: none.
     pub title: String,
     /// The horizontal axis.
-    pub x: Axis,
+    pub x: ChartAxis,
     /// The vertical axis. The axes must contain the curves: nothing is clipped.
-    pub y: Axis,
+    pub y: ChartAxis,
     /// The curves. The last one is on top.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<ChartCurve>,
 }
 
 /// The colour of the grid.
@@ -46,7 +48,7 @@ const BAR: f64 = 1.6;
 pub(crate) const LINE: f64 = 2.0;
 
 /// Draws a panel that fills a canvas.
-pub(crate) fn draw(panel: &Panel, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
+pub(crate) fn draw(panel: &ChartPanel, canvas: &ChartCanvas<'_, Shift>) -> Result<(), ChartError> {
     let middle = (left(panel) + canvas.width() - right(panel)) / 2;
     canvas.text(&panel.title, HEADING, position(middle, 21), HPos::Center)?;
     let plot = draw_axes(panel, canvas)?;
@@ -54,57 +56,57 @@ pub(crate) fn draw(panel: &Panel, canvas: &Canvas<'_, Shift>) -> Result<(), Char
 }
 
 /// The left margin, for the axis's label and those of its ticks.
-fn left(Panel { y, .. }: &Panel) -> i32 {
+fn left(ChartPanel { y, .. }: &ChartPanel) -> i32 {
     let labels = y.ticks().iter().map(|tick| width(&y.tick_label(*tick), LABEL));
     LEFT.max(BESIDE + labels.max().unwrap_or(0))
 }
 
 /// The right margin, into which half of the last label extends.
-fn right(Panel { x, .. }: &Panel) -> i32 {
+fn right(ChartPanel { x, .. }: &ChartPanel) -> i32 {
     let labels = x.ticks().iter().map(|tick| width(&x.tick_label(*tick), LABEL));
     RIGHT.max(6 + labels.max().unwrap_or(0) / 2)
 }
 
 /// Draws the axes and the grid. Returns the area for the curves.
 fn draw_axes<'a>(
-    panel: &Panel,
-    canvas: &Canvas<'a, Shift>,
-) -> Result<Canvas<'a, Cartesian2d<Ruler, Ruler>>, ChartError> {
+    panel: &ChartPanel,
+    canvas: &ChartCanvas<'a, Shift>,
+) -> Result<ChartCanvas<'a, Cartesian2d<PlotterAxis, PlotterAxis>>, ChartError> {
     let mut chart = ChartBuilder::on(&canvas.0)
-        .margin_top(ABOVE * FINE)
-        .margin_right(right(panel) * FINE)
-        .margin_bottom(10 * FINE)
-        .margin_left(10 * FINE)
-        .x_label_area_size((BELOW - 10) * FINE)
-        .y_label_area_size((left(panel) - 10) * FINE)
-        .build_cartesian_2d(Ruler(panel.x.clone()), Ruler(panel.y.clone()))
+        .margin_top(ABOVE * PLOTTER_PIXELS)
+        .margin_right(right(panel) * PLOTTER_PIXELS)
+        .margin_bottom(10 * PLOTTER_PIXELS)
+        .margin_left(10 * PLOTTER_PIXELS)
+        .x_label_area_size((BELOW - 10) * PLOTTER_PIXELS)
+        .y_label_area_size((left(panel) - 10) * PLOTTER_PIXELS)
+        .build_cartesian_2d(PlotterAxis(panel.x.clone()), PlotterAxis(panel.y.clone()))
         .map_err(ChartError::new)?;
     chart
         .configure_mesh()
         .max_light_lines(0)
-        .bold_line_style(GRID.stroke_width(fine(1.0)))
-        .axis_style(rgb(Colour::Neutral).stroke_width(fine(1.0)))
-        .set_all_tick_mark_size(5 * FINE)
+        .bold_line_style(GRID.stroke_width(to_plotter_pixels(1.0)))
+        .axis_style(rgb(ChartColor::Neutral).stroke_width(to_plotter_pixels(1.0)))
+        .set_all_tick_mark_size(5 * PLOTTER_PIXELS)
         .label_style(font(LABEL))
         .axis_desc_style(font(LABEL))
         .x_desc(printable(panel.x.label()))
         .y_desc(printable(panel.y.label()))
         .draw()
         .map_err(ChartError::new)?;
-    Ok(Canvas(chart.plotting_area().clone()))
+    Ok(ChartCanvas(chart.plotting_area().clone()))
 }
 
 fn draw_curve(
-    Panel { x, y, .. }: &Panel,
-    curve: &Curve,
-    plot: &Canvas<'_, Cartesian2d<Ruler, Ruler>>,
+    ChartPanel { x, y, .. }: &ChartPanel,
+    curve: &ChartCurve,
+    plot: &ChartCanvas<'_, Cartesian2d<PlotterAxis, PlotterAxis>>,
 ) -> Result<(), ChartError> {
-    let Curve { colour, dashed, .. } = *curve;
+    let ChartCurve { colour, dashed, .. } = *curve;
     for ((at, _), (low, high)) in curve.points.iter().zip(&curve.spread) {
         if let (Some(at), Some(low), Some(high)) =
             (x.position(*at), y.position(*low), y.position(*high))
         {
-            let bar = Pen { colour, width: BAR, dashed: false };
+            let bar = LineStyle { colour, width: BAR, dashed: false };
             plot.line(vec![(at, low), (at, high)], bar)?;
         }
     }
@@ -112,19 +114,19 @@ fn draw_curve(
         curve.points.iter().filter_map(|point| Some((x.position(point.0)?, y.position(point.1)?)));
     let positions: Vec<(f64, f64)> = positions.collect();
     let dots = match curve.marks {
-        Marks::First => 1,
-        Marks::All => positions.len(),
-        Marks::None => 0,
+        CurveMarks::First => 1,
+        CurveMarks::All => positions.len(),
+        CurveMarks::None => 0,
     };
     plot.dots(positions.iter().take(dots), colour)?;
-    plot.line(positions, Pen { colour, width: LINE, dashed })
+    plot.line(positions, LineStyle { colour, width: LINE, dashed })
 }
 
 /// An axis for plotters: one of positions, not of values.
 #[derive(Clone)]
-struct Ruler(Axis);
+struct PlotterAxis(ChartAxis);
 
-impl Ranged for Ruler {
+impl Ranged for PlotterAxis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
@@ -145,7 +147,7 @@ impl Ranged for Ruler {
     }
 }
 
-impl ValueFormatter<f64> for Ruler {
+impl ValueFormatter<f64> for PlotterAxis {
     fn format_ext(&self, position: &f64) -> String {
         self.0.tick_label(*position)
     }

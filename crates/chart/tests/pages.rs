@@ -1,18 +1,23 @@
 //! Pages as a viewer sees them: their content, and that they are well-formed SVG.
 
-use sunder_chart::{Axis, Chart, Colour, Curve, Marks, Panel};
+use sunder_chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel, CurveMarks};
 
 const BLUE: &str = "#0072B2";
 const ORANGE: &str = "#D55E00";
 
-fn curve(name: &str, colour: usize) -> Curve {
+fn curve(name: &str, colour: usize) -> ChartCurve {
     let points = (1..=4).map(|x| (f64::from(x), 10.0 / f64::from(x))).collect();
-    Curve { name: name.to_owned(), colour: Colour::Nth(colour), points, ..Curve::default() }
+    ChartCurve {
+        name: name.to_owned(),
+        colour: ChartColor::Nth(colour),
+        points,
+        ..ChartCurve::default()
+    }
 }
 
-fn panel(title: &str, curves: Vec<Curve>) -> Panel {
-    let y = Axis::from_zero("rate, Mbit/s", curves.iter().flat_map(Curve::values));
-    Panel { title: title.to_owned(), x: Axis::whole("shares", 1..=4), y, curves }
+fn panel(title: &str, curves: Vec<ChartCurve>) -> ChartPanel {
+    let y = ChartAxis::from_zero("rate, Mbit/s", curves.iter().flat_map(ChartCurve::values));
+    ChartPanel { title: title.to_owned(), x: ChartAxis::for_integers("shares", 1..=4), y, curves }
 }
 
 /// Draws the page and checks that it is well-formed.
@@ -54,12 +59,12 @@ fn a_page_has_all_text_and_curves() {
 
 #[test]
 fn dashes_bars_and_dots_are_drawn() {
-    let measured = Curve {
+    let measured = ChartCurve {
         spread: (1..=4).map(|x| (9.0 / f64::from(x), 11.0 / f64::from(x))).collect(),
-        marks: Marks::All,
+        marks: CurveMarks::All,
         ..curve("", 0)
     };
-    let predicted = Curve { dashed: true, marks: Marks::None, ..curve("", 1) };
+    let predicted = ChartCurve { dashed: true, marks: CurveMarks::None, ..curve("", 1) };
     let chart = Chart { panels: vec![panel("", vec![measured, predicted])], ..Chart::default() };
     let svg = svg(&chart);
     assert_eq!(elements(&svg, "circle", BLUE), 4);
@@ -84,8 +89,8 @@ fn pages_grow_with_their_content() {
 fn points_that_are_not_finite_are_left_out() {
     let points = vec![(1.0, 3.0), (f64::NAN, 1.0), (2.0, f64::INFINITY), (3.0, 1.0)];
     let spread = vec![(2.0, f64::NAN); 4];
-    let odd = Curve { points, spread, marks: Marks::All, ..curve("", 0) };
-    let none = Curve { points: Vec::new(), ..curve("only in the legend", 1) };
+    let odd = ChartCurve { points, spread, marks: CurveMarks::All, ..curve("", 0) };
+    let none = ChartCurve { points: Vec::new(), ..curve("only in the legend", 1) };
     let chart = Chart { panels: vec![panel("", vec![odd, none])], ..Chart::default() };
     let svg = svg(&chart);
     assert_eq!(elements(&svg, "circle", BLUE), 2);
@@ -97,7 +102,7 @@ fn points_that_are_not_finite_are_left_out() {
 fn wide_tick_labels_do_not_overlap_the_axis_label() {
     let left = |most: f64| {
         let points = vec![(1.0, 0.0), (2.0, most)];
-        let curve = Curve { points, ..curve("", 0) };
+        let curve = ChartCurve { points, ..curve("", 0) };
         let svg = svg(&Chart { panels: vec![panel("", vec![curve])], ..Chart::default() });
         let places = svg.lines().filter(|line| line.starts_with("<polyline "));
         let places = places.filter(|line| line.contains(BLUE));

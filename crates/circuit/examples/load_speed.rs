@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use sunder_circuit::{Schedule, generate};
+use sunder_circuit::{CircuitSchedule, generate};
 
 fn main() {
     let runs = std::env::args().nth(1).map_or(15, |runs| runs.parse().expect("a number of runs"));
@@ -18,7 +18,7 @@ fn main() {
         for (name, times) in generate::NAMES.into_iter().zip(&mut all) {
             let (circuit, generated) = timed(|| generate::named(name).expect("its name"));
             let (_, digested) = timed(|| circuit.digest());
-            let (_, scheduled) = timed(|| Schedule::new(&circuit));
+            let (_, scheduled) = timed(|| CircuitSchedule::new(&circuit));
             for (times, time) in times.iter_mut().zip([generated, digested, scheduled]) {
                 times.push(time);
             }

@@ -15,7 +15,7 @@ pub const ONE: Wire = 1;
 pub const FIRST_INPUT: Wire = 2;
 
 /// How many parts can be under way at once: a part begins when all that are so far before it, and
-/// those that [`Part::waits`] names, are complete.
+/// those that [`CircuitPart::dependencies`] names, are complete.
 pub const MAX_UNDER_WAY: usize = 32;
 
 /// The number of linear gates of a batch at most.
@@ -30,7 +30,7 @@ pub const MAX_ANDS: usize = 1 << 13;
 /// constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Linear {
+pub struct LinearGate {
     /// The place of the first input.
     pub a: Wire,
     /// The place of the second input.
@@ -39,7 +39,7 @@ pub struct Linear {
     pub out: Wire,
 }
 
-impl Linear {
+impl LinearGate {
     /// Whether both inputs vary: neither a NOT nor a copy.
     #[inline]
     pub fn is_xor(self) -> bool {
@@ -56,7 +56,7 @@ impl Linear {
 /// A gate `out = a AND b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct And {
+pub struct AndGate {
     /// The place of the first input.
     pub a: Wire,
     /// The place of the second input.
@@ -72,20 +72,20 @@ pub struct And {
 /// `ands`, no gate writes a place that a gate of the same run, or of `ands`, reads or writes: its
 /// gates can be processed in any order, or at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch<'a> {
+pub struct GateBatch<'a> {
     /// The linear gates, each after those whose outputs it reads.
-    pub linear: &'a [Linear],
+    pub linear: &'a [LinearGate],
     /// The ends, as indices of `linear`, of its runs of gates that do not depend on each other. The
     /// last is the length of `linear`.
     pub runs: &'a [u32],
     /// The ANDs, which do not depend on each other.
-    pub ands: &'a [And],
+    pub ands: &'a [AndGate],
 }
 
 /// A value that is copied from a place of one arena to one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Transfer {
+pub struct ArenaCopy {
     /// Its place in the arena that has it.
     pub from: Wire,
     /// Its place in the arena that gets it.
@@ -97,23 +97,23 @@ pub struct Transfer {
 /// The circuit's arena has the inputs, the outputs, and values that one part makes and another one
 /// reads. A part's arena has the constants and at first nothing else.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct CircuitPart<'a> {
     /// What is copied from the circuit's arena to the part's before the first batch.
-    pub imports: &'a [Transfer],
+    pub imports: &'a [ArenaCopy],
     /// What is copied from the part's arena to the circuit's after the last batch.
-    pub exports: &'a [Transfer],
+    pub exports: &'a [ArenaCopy],
     /// Bit k is set if the part that is k + 1 before this one has to be complete first.
-    pub waits: u32,
+    pub dependencies: u32,
     /// The gates of this part.
-    pub gates: Gates,
+    pub gates: GarblingGateCounts,
     /// Those of all parts before it.
-    pub before: Gates,
-    pub(crate) batches: Batches<'a>,
+    pub before: GarblingGateCounts,
+    pub(crate) batches: PartBatches<'a>,
 }
 
 /// Numbers of gates, by what garbling makes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gates {
+pub struct GarblingGateCounts {
     /// ANDs.
     pub ands: u64,
     /// Linear gates of two inputs that are not constant.
@@ -122,7 +122,7 @@ pub struct Gates {
     pub batches: u64,
 }
 
-impl Gates {
+impl GarblingGateCounts {
     pub(crate) fn plus(self, other: Self) -> Self {
         let Self { ands, xors, batches } = self;
         Self { ands: ands + other.ands, xors: xors + other.xors, batches: batches + other.batches }
@@ -139,9 +139,9 @@ impl Gates {
     }
 }
 
-/// The ends of a batch in [`Batches`].
+/// The ends of a batch in [`PartBatches`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct GateBatchEnds {
     pub(crate) linear: u32,
     pub(crate) runs: u32,
     pub(crate) ands: u32,
@@ -149,22 +149,22 @@ pub(crate) struct Ends {
 
 /// The batches of a part.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Batches<'a> {
-    pub(crate) linear: &'a [Linear],
+pub(crate) struct PartBatches<'a> {
+    pub(crate) linear: &'a [LinearGate],
     pub(crate) runs: &'a [u32],
-    pub(crate) ands: &'a [And],
+    pub(crate) ands: &'a [AndGate],
     /// The end of the batch before, and of each of these.
-    pub(crate) start: Ends,
-    pub(crate) ends: &'a [Ends],
+    pub(crate) start: GateBatchEnds,
+    pub(crate) ends: &'a [GateBatchEnds],
 }
 
-impl<'a> Part<'a> {
+impl<'a> CircuitPart<'a> {
     /// The batches in order.
-    pub fn batches(&self) -> impl Iterator<Item = Batch<'a>> + use<'a> {
-        let Batches { linear, runs, ands, start, ends } = self.batches;
+    pub fn batches(&self) -> impl Iterator<Item = GateBatch<'a>> + use<'a> {
+        let PartBatches { linear, runs, ands, start, ends } = self.batches;
         let range = |start: u32, end: u32| start as usize..end as usize;
         let starts = std::iter::once(start).chain(ends.iter().copied());
-        starts.zip(ends).map(move |(start, end)| Batch {
+        starts.zip(ends).map(move |(start, end)| GateBatch {
             linear: &linear[range(start.linear, end.linear)],
             runs: &runs[range(start.runs, end.runs)],
             ands: &ands[range(start.ands, end.ands)],
@@ -174,7 +174,7 @@ impl<'a> Part<'a> {
 
 /// What is known of a circuit before its first part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct CircuitShape {
     /// The number of input bits of the garbler, at the places from [`FIRST_INPUT`] on.
     pub garbler_inputs: u32,
     /// The number of input bits of the evaluator, at the places that follow.
@@ -196,7 +196,7 @@ pub struct Shape {
     pub digest: [u8; 32],
 }
 
-impl Shape {
+impl CircuitShape {
     /// The number of input bits of both parties.
     pub fn inputs(&self) -> u32 {
         self.garbler_inputs + self.evaluator_inputs
@@ -204,12 +204,12 @@ impl Shape {
 }
 
 /// Supplies the gates of a circuit in parts, of which several can be processed at the same time
-/// ([`Part::waits`], [`MAX_UNDER_WAY`]).
+/// ([`CircuitPart::dependencies`], [`MAX_UNDER_WAY`]).
 ///
 /// The parts are the same at both parties.
-pub trait Source: Sync {
+pub trait CircuitSource: Sync {
     /// What is known of the circuit.
-    fn shape(&self) -> &Shape;
+    fn shape(&self) -> &CircuitShape;
 
     /// The number of parts.
     fn parts(&self) -> u64;
@@ -219,5 +219,5 @@ pub trait Source: Sync {
     ///
     /// # Panics
     /// If there are no more than `index` parts.
-    fn part(&self, index: u64) -> Part<'_>;
+    fn part(&self, index: u64) -> CircuitPart<'_>;
 }

@@ -4,12 +4,12 @@ mod lines;
 mod read;
 mod write;
 
-pub use read::{MAX_INPUTS, ReadError, Reason, read};
-pub use write::{WriteError, write};
+pub use read::{BristolReadError, BristolReadReason, MAX_INPUTS, read};
+pub use write::{BristolWriteError, write};
 
 /// One of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum BristolFormat {
     /// The older one: two input values, one output value, and AND, XOR and INV.
     Old,
     /// "Bristol Fashion": any number of values, and also EQ, EQW and MAND.

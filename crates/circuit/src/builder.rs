@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::batch::{ONE, Wire, ZERO};
-use crate::circuit::{Circuit, Kind};
+use crate::circuit::{Circuit, GateKind};
 
 /// Builds a circuit gate by gate.
 ///
@@ -17,30 +17,30 @@ use crate::circuit::{Circuit, Kind};
 /// gates that no output needs.
 ///
 /// ```
-/// use sunder_circuit::Builder;
+/// use sunder_circuit::CircuitBuilder;
 ///
 /// // Whether the garbler's number is less than the evaluator's.
-/// let mut builder = Builder::new(&[8, 8]);
+/// let mut builder = CircuitBuilder::new(&[8, 8]);
 /// let [x, y] = [builder.input(0), builder.input(1)];
 /// let less = builder.less(&x, &y);
 /// let circuit = builder.finish(&[&[less]]);
 /// assert_eq!(circuit.counts().ands, 8);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct CircuitBuilder {
     circuit: Circuit,
     /// The outputs of the last gates, by their inputs, the lower one first.
-    known: HashMap<Key, Wire, BuildHasherDefault<Mix>>,
+    recent_gates: HashMap<GateKey, Wire, BuildHasherDefault<GateKeyHasher>>,
 }
 
 /// The most gates that are known: beyond it all are forgotten. Equal gates are rarely far from each
 /// other, and a table of all gates takes many times the memory of the circuit.
-const MAX_KNOWN: usize = 1 << 18;
+const MAX_RECENT_GATES: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key(Kind, Wire, Wire);
+struct GateKey(GateKind, Wire, Wire);
 
-impl std::hash::Hash for Key {
+impl std::hash::Hash for GateKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(u64::from(self.1) << 32 | u64::from(self.2));
         state.write_u64(self.0 as u64);
@@ -49,9 +49,9 @@ impl std::hash::Hash for Key {
 
 /// A hash for the keys of gates, which nobody chooses to collide.
 #[derive(Default)]
-struct Mix(u64);
+struct GateKeyHasher(u64);
 
-impl Hasher for Mix {
+impl Hasher for GateKeyHasher {
     fn finish(&self) -> u64 {
         self.0 ^ self.0 >> 32
     }
@@ -68,14 +68,14 @@ impl Hasher for Mix {
     }
 }
 
-impl Builder {
+impl CircuitBuilder {
     /// A circuit without gates. `inputs` has the number of bits of each input value: the first is
     /// the garbler's, all others are the evaluator's.
     ///
     /// # Panics
     /// If the inputs have 2^31 bits or more together.
     pub fn new(inputs: &[u32]) -> Self {
-        Self { circuit: Circuit::new(inputs), known: HashMap::default() }
+        Self { circuit: Circuit::new(inputs), recent_gates: HashMap::default() }
     }
 
     /// The wires of input value `index`.
@@ -103,11 +103,13 @@ impl Builder {
             (ZERO, b) => b,
             (a, b) => {
                 // x XOR (x XOR y) = y.
-                let Some((p, q)) = self.xor_inputs(b) else { return self.gate(Kind::Xor, a, b) };
+                let Some((p, q)) = self.xor_inputs(b) else {
+                    return self.gate(GateKind::Xor, a, b);
+                };
                 match a {
                     _ if a == p => q,
                     _ if a == q => p,
-                    _ => self.gate(Kind::Xor, a, b),
+                    _ => self.gate(GateKind::Xor, a, b),
                 }
             }
         }
@@ -118,7 +120,7 @@ impl Builder {
         match self.positive(a) {
             (ZERO, is_not) => Wire::from(!is_not),
             (positive, true) => positive,
-            (a, false) => self.gate(Kind::Xor, a, ONE),
+            (a, false) => self.gate(GateKind::Xor, a, ONE),
         }
     }
 
@@ -130,7 +132,7 @@ impl Builder {
             (ONE, b) => b,
             (a, b) => {
                 let ((x, not_x), (y, not_y)) = (self.positive(a), self.positive(b));
-                if x == y && not_x != not_y { ZERO } else { self.gate(Kind::And, a, b) }
+                if x == y && not_x != not_y { ZERO } else { self.gate(GateKind::And, a, b) }
             }
         }
     }
@@ -144,7 +146,7 @@ impl Builder {
 
     /// The circuit with these output values, without gates that no output needs.
     pub fn finish(self, outputs: &[&[Wire]]) -> Circuit {
-        let Self { circuit, known } = self;
+        let Self { circuit, recent_gates: known } = self;
         drop(known);
         circuit.with_outputs(outputs)
     }
@@ -155,7 +157,7 @@ impl Builder {
         match a {
             ONE => (ZERO, true),
             _ => match self.circuit.gate(a) {
-                Some(gate) if gate.kind == Kind::Xor && gate.b == ONE => (gate.a, true),
+                Some(gate) if gate.kind == GateKind::Xor && gate.b == ONE => (gate.a, true),
                 _ => (a, false),
             },
         }
@@ -163,16 +165,19 @@ impl Builder {
 
     /// The inputs of the XOR that defines `wire`.
     fn xor_inputs(&self, wire: Wire) -> Option<(Wire, Wire)> {
-        let gate = self.circuit.gate(wire).filter(|gate| gate.kind == Kind::Xor)?;
+        let gate = self.circuit.gate(wire).filter(|gate| gate.kind == GateKind::Xor)?;
         Some((gate.a, gate.b))
     }
 
-    fn gate(&mut self, kind: Kind, a: Wire, b: Wire) -> Wire {
-        if self.known.len() >= MAX_KNOWN {
-            self.known.clear();
+    fn gate(&mut self, kind: GateKind, a: Wire, b: Wire) -> Wire {
+        if self.recent_gates.len() >= MAX_RECENT_GATES {
+            self.recent_gates.clear();
         }
         let circuit = &mut self.circuit;
-        *self.known.entry(Key(kind, a.min(b), a.max(b))).or_insert_with(|| circuit.push(kind, a, b))
+        *self
+            .recent_gates
+            .entry(GateKey(kind, a.min(b), a.max(b)))
+            .or_insert_with(|| circuit.push(kind, a, b))
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Circuit {
     /// The output of the first gate.
     first_gate: Wire,
     output_values: Vec<u32>,
-    kinds: Vec<Kind>,
+    kinds: Vec<GateKind>,
     a: Vec<Wire>,
     b: Vec<Wire>,
     outputs: Vec<Wire>,
@@ -26,7 +26,7 @@ pub struct Circuit {
 /// What a gate computes of its two inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum GateKind {
     /// XOR; a NOT if the second input is [`ONE`], a copy if it is [`ZERO`].
     Xor = 0,
     /// AND.
@@ -37,7 +37,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// What it computes.
-    pub kind: Kind,
+    pub kind: GateKind,
     /// The wire of the first input.
     pub a: Wire,
     /// The wire of the second input.
@@ -46,7 +46,7 @@ pub struct Gate {
 
 /// The numbers of gates of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CircuitCounts {
     /// ANDs.
     pub ands: u64,
     /// XORs of two inputs that are not constant.
@@ -89,11 +89,11 @@ impl Circuit {
     /// # Panics
     /// If an input is not defined yet, or there are 2^32 wires.
     #[inline]
-    pub fn push(&mut self, kind: Kind, a: Wire, b: Wire) -> Wire {
+    pub fn push(&mut self, kind: GateKind, a: Wire, b: Wire) -> Wire {
         let out = self.wires();
         assert!(a < out && b < out && out < Wire::MAX, "wire {a} or {b} of {out} is not defined");
         // A constant comes second.
-        let (a, b) = if kind == Kind::Xor && a <= ONE && b > ONE { (b, a) } else { (a, b) };
+        let (a, b) = if kind == GateKind::Xor && a <= ONE && b > ONE { (b, a) } else { (a, b) };
         self.kinds.push(kind);
         self.a.push(a);
         self.b.push(b);
@@ -105,7 +105,7 @@ impl Circuit {
     /// # Panics
     /// As [`push`](Self::push).
     pub fn xor(&mut self, a: Wire, b: Wire) -> Wire {
-        self.push(Kind::Xor, a, b)
+        self.push(GateKind::Xor, a, b)
     }
 
     /// Adds an AND.
@@ -113,7 +113,7 @@ impl Circuit {
     /// # Panics
     /// As [`push`](Self::push).
     pub fn and(&mut self, a: Wire, b: Wire) -> Wire {
-        self.push(Kind::And, a, b)
+        self.push(GateKind::And, a, b)
     }
 
     /// Adds a NOT.
@@ -121,7 +121,7 @@ impl Circuit {
     /// # Panics
     /// As [`push`](Self::push).
     pub fn not(&mut self, a: Wire) -> Wire {
-        self.push(Kind::Xor, a, ONE)
+        self.push(GateKind::Xor, a, ONE)
     }
 
     /// Adds an output value. A wire can be an output more than once.
@@ -260,15 +260,15 @@ impl Circuit {
 
     /// Whether a gate is an AND.
     pub(crate) fn is_and(&self, gate: usize) -> bool {
-        self.kinds[gate] == Kind::And
+        self.kinds[gate] == GateKind::And
     }
 
     /// The numbers of gates.
-    pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub fn counts(&self) -> CircuitCounts {
+        let mut counts = CircuitCounts::default();
         // Sums without branches: which gate comes next cannot be guessed.
         for (&kind, &b) in self.kinds.iter().zip(&self.b) {
-            let is_xor = kind == Kind::Xor;
+            let is_xor = kind == GateKind::Xor;
             counts.ands += u64::from(!is_xor);
             counts.nots += u64::from(is_xor && b == ONE);
             counts.copies += u64::from(is_xor && b == ZERO);
@@ -283,7 +283,8 @@ impl Circuit {
         depths.reserve_exact(self.len());
         let mut deepest = 0;
         for Gate { kind, a, b } in self.gates() {
-            let depth = depths[a as usize].max(depths[b as usize]) + u32::from(kind == Kind::And);
+            let depth =
+                depths[a as usize].max(depths[b as usize]) + u32::from(kind == GateKind::And);
             deepest = deepest.max(depth);
             depths.push(depth);
         }

@@ -1,7 +1,7 @@
 //! Plain evaluation: one instance, or 64 at a time, bit i of each word being instance i.
 
-use crate::batch::{FIRST_INPUT, ONE, Source, ZERO};
-use crate::circuit::{Circuit, Gate, Kind};
+use crate::batch::{CircuitSource, FIRST_INPUT, ONE, ZERO};
+use crate::circuit::{Circuit, Gate, GateKind};
 
 impl Circuit {
     /// The output bits, for the garbler's and the evaluator's input bits.
@@ -24,7 +24,7 @@ impl Circuit {
         values.extend_from_slice(inputs);
         for Gate { kind, a, b } in self.gates() {
             let (a, b) = (values[a as usize], values[b as usize]);
-            values.push(if kind == Kind::And { a & b } else { a ^ b });
+            values.push(if kind == GateKind::And { a & b } else { a ^ b });
         }
         self.outputs().iter().map(|&wire| values[wire as usize]).collect()
     }
@@ -35,7 +35,7 @@ impl Circuit {
 ///
 /// # Panics
 /// If the number of inputs is wrong.
-pub fn evaluate_64(source: &dyn Source, inputs: &[u64]) -> Vec<u64> {
+pub fn evaluate_64(source: &dyn CircuitSource, inputs: &[u64]) -> Vec<u64> {
     let shape = source.shape();
     assert_eq!(inputs.len() as u64, u64::from(shape.inputs()), "inputs");
     let mut all = vec![0; shape.places as usize];

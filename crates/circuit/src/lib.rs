@@ -1,12 +1,12 @@
 //! Boolean circuits of two parties: what is garbled and evaluated.
 //!
-//! A [`Circuit`] is a list of gates in memory. A [`Source`] supplies the gates of a circuit in
-//! parts, which several threads can process at once, and each part in batches, with wires mapped to
-//! reused places of arenas, so that a circuit of 10^9 gates is processed in bounded memory. A
-//! [`Schedule`] is a circuit in memory as such a source, once or repeated without end.
+//! A [`Circuit`] is a list of gates in memory. A [`CircuitSource`] supplies the gates of a circuit
+//! in parts, which several threads can process at once, and each part in batches, with wires mapped
+//! to reused places of arenas, so that a circuit of 10^9 gates is processed in bounded memory. A
+//! [`CircuitSchedule`] is a circuit in memory as such a source, once or repeated without end.
 //!
 //! ```
-//! use sunder_circuit::{Circuit, FIRST_INPUT, Schedule, evaluate_64};
+//! use sunder_circuit::{Circuit, CircuitSchedule, FIRST_INPUT, evaluate_64};
 //!
 //! // One bit of the garbler, one of the evaluator, and their AND.
 //! let mut circuit = Circuit::new(&[1, 1]);
@@ -15,7 +15,7 @@
 //! assert_eq!(circuit.evaluate(&[true, true]), [true]);
 //!
 //! // All four instances at once.
-//! let schedule = Schedule::new(&circuit);
+//! let schedule = CircuitSchedule::new(&circuit);
 //! assert_eq!(evaluate_64(&schedule, &[0b1100, 0b1010]), [0b1000]);
 //! ```
 
@@ -29,10 +29,10 @@ pub mod generate;
 mod schedule;
 
 pub use batch::{
-    And, Batch, FIRST_INPUT, Gates, Linear, MAX_ANDS, MAX_LINEAR, MAX_UNDER_WAY, ONE, Part, Shape,
-    Source, Transfer, Wire, ZERO,
+    AndGate, ArenaCopy, CircuitPart, CircuitShape, CircuitSource, FIRST_INPUT, GarblingGateCounts,
+    GateBatch, LinearGate, MAX_ANDS, MAX_LINEAR, MAX_UNDER_WAY, ONE, Wire, ZERO,
 };
-pub use builder::{Builder, constant};
-pub use circuit::{Circuit, Counts, Gate, Kind};
+pub use builder::{CircuitBuilder, constant};
+pub use circuit::{Circuit, CircuitCounts, Gate, GateKind};
 pub use evaluate::evaluate_64;
-pub use schedule::Schedule;
+pub use schedule::CircuitSchedule;

@@ -1,8 +1,8 @@
 //! A circuit's gates in parts and batches.
 
-mod cuts;
 mod order;
 mod part;
+mod part_boundaries;
 mod places;
 mod rounds;
 
@@ -11,12 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use crate::batch::{Batches, Ends, FIRST_INPUT, Gates, Part, Shape, Source, Transfer};
+use crate::batch::{
+    ArenaCopy, CircuitPart, CircuitShape, CircuitSource, FIRST_INPUT, GarblingGateCounts,
+    GateBatchEnds, PartBatches,
+};
 use crate::circuit::Circuit;
-use cuts::cuts;
-use part::{Scheduled, Scheduler};
-use places::{LastParts, Places};
-use rounds::Rounds;
+use part::{PartScheduler, ScheduledPart};
+use part_boundaries::cuts;
+use places::{CircuitPlaceAllocator, WireLastReaders};
+use rounds::RepeatedCircuitRounds;
 
 /// The gates of a circuit in parts and batches: the ANDs of a part by their depth (how many ANDs
 /// are on the longest path from what the part begins with), the linear gates just before the ANDs
@@ -27,36 +30,36 @@ use rounds::Rounds;
 ///
 /// A schedule has about 12 bytes a gate. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Schedule(Arc<Contents>);
+pub struct CircuitSchedule(Arc<CircuitScheduleParts>);
 
 #[derive(Debug)]
-struct Contents {
-    shape: Shape,
-    parts: Vec<Connected>,
+struct CircuitScheduleParts {
+    shape: CircuitShape,
+    parts: Vec<ConnectedPart>,
     /// If the circuit is repeated.
-    rounds: Option<Rounds>,
+    rounds: Option<RepeatedCircuitRounds>,
 }
 
 /// A part, and what connects it to others.
 #[derive(Debug)]
-struct Connected {
-    scheduled: Scheduled,
-    imports: Vec<Transfer>,
-    exports: Vec<Transfer>,
-    waits: u32,
-    before: Gates,
+struct ConnectedPart {
+    scheduled: ScheduledPart,
+    imports: Vec<ArenaCopy>,
+    exports: Vec<ArenaCopy>,
+    dependencies: u32,
+    before: GarblingGateCounts,
 }
 
 /// The most gates of a part.
-const PART: usize = 48 << 10;
+const PART_GATES: usize = 48 << 10;
 
 /// The gates of a part at most.
 const MAX_PART: usize = 1 << 30;
 
-impl Schedule {
+impl CircuitSchedule {
     /// Schedules a circuit.
     pub fn new(circuit: &Circuit) -> Self {
-        Self::with(circuit, false, PART)
+        Self::with(circuit, false, PART_GATES)
     }
 
     /// Schedules a circuit as one part, with as few batches as its depth allows: for a protocol in
@@ -72,7 +75,7 @@ impl Schedule {
     ///
     /// `None` if `times` is 0, or the outputs are none or not as many as the evaluator's inputs.
     pub fn repeated(circuit: &Circuit, times: u64) -> Option<Self> {
-        Self::repeated_with(circuit, times, PART)
+        Self::repeated_with(circuit, times, PART_GATES)
     }
 
     fn repeated_with(circuit: &Circuit, times: u64, part: usize) -> Option<Self> {
@@ -80,19 +83,19 @@ impl Schedule {
         if times == 0 || outputs == 0 || outputs != u64::from(circuit.evaluator_inputs()) {
             return None;
         }
-        let (mut shape, parts) = scheduled(&rounds::copying(circuit), true, part);
-        let rounds = Some(Rounds::new(&mut shape, &parts, times));
+        let (mut shape, parts) = scheduled(&rounds::with_copied_outputs(circuit), true, part);
+        let rounds = Some(RepeatedCircuitRounds::new(&mut shape, &parts, times));
         shape.digest = rounds::digest(circuit, times);
-        Some(Self(Arc::new(Contents { shape, parts, rounds })))
+        Some(Self(Arc::new(CircuitScheduleParts { shape, parts, rounds })))
     }
 
     fn with(circuit: &Circuit, keep_inputs: bool, part: usize) -> Self {
         let (shape, parts) = scheduled(circuit, keep_inputs, part);
-        Self(Arc::new(Contents { shape, parts, rounds: None }))
+        Self(Arc::new(CircuitScheduleParts { shape, parts, rounds: None }))
     }
 
     /// What is known of the circuit.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &CircuitShape {
         &self.0.shape
     }
 
@@ -108,18 +111,22 @@ impl Schedule {
 }
 
 /// The parts of a circuit in one round.
-fn scheduled(circuit: &Circuit, keep_inputs: bool, part_len: usize) -> (Shape, Vec<Connected>) {
+fn scheduled(
+    circuit: &Circuit,
+    keep_inputs: bool,
+    part_len: usize,
+) -> (CircuitShape, Vec<ConnectedPart>) {
     thread::scope(|scope| {
         let digest = thread::Builder::new().spawn_scoped(scope, || circuit.digest());
         let ends = cuts(circuit, part_len);
-        let last_parts = LastParts::new(circuit, keep_inputs, &ends);
+        let last_parts = WireLastReaders::new(circuit, keep_inputs, &ends);
         let scheduled = schedule_each(circuit, &last_parts, &ends);
         let part_places = scheduled.iter().map(|it| it.places).max();
-        let mut places = Places::new(circuit, &last_parts, &ends);
+        let mut places = CircuitPlaceAllocator::new(circuit, &last_parts, &ends);
         let parts = connect(scheduled, &mut places);
         let counts = circuit.counts();
         let digest = digest.ok().and_then(|thread| thread.join().ok());
-        let shape = Shape {
+        let shape = CircuitShape {
             garbler_inputs: circuit.garbler_inputs(),
             evaluator_inputs: circuit.evaluator_inputs(),
             outputs: places.of(circuit.outputs()),
@@ -135,12 +142,16 @@ fn scheduled(circuit: &Circuit, keep_inputs: bool, part_len: usize) -> (Shape, V
 }
 
 /// Schedules all parts, each on its own, by as many threads as there are cores.
-fn schedule_each(circuit: &Circuit, last_parts: &LastParts, ends: &[usize]) -> Vec<Scheduled> {
+fn schedule_each(
+    circuit: &Circuit,
+    last_parts: &WireLastReaders,
+    ends: &[usize],
+) -> Vec<ScheduledPart> {
     let count = ends.len();
-    let done: Vec<OnceLock<Scheduled>> = (0..count).map(|_| OnceLock::new()).collect();
+    let done: Vec<OnceLock<ScheduledPart>> = (0..count).map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut scheduler = Scheduler::new(circuit);
+        let mut scheduler = PartScheduler::new(circuit);
         loop {
             let part = next.fetch_add(1, Ordering::Relaxed);
             let Some(done) = done.get(part) else { break };
@@ -161,21 +172,24 @@ fn schedule_each(circuit: &Circuit, last_parts: &LastParts, ends: &[usize]) -> V
 }
 
 /// Connects the parts by the circuit's arena.
-fn connect(scheduled: Vec<Scheduled>, places: &mut Places) -> Vec<Connected> {
-    let mut before = Gates::default();
+fn connect(
+    scheduled: Vec<ScheduledPart>,
+    places: &mut CircuitPlaceAllocator,
+) -> Vec<ConnectedPart> {
+    let mut before = GarblingGateCounts::default();
     let parts = (0..).zip(scheduled).map(|(part, scheduled)| {
         places.begin(part);
         let (imports, waits) = places.imports(part, &scheduled);
         let exports = places.exports(&scheduled);
-        let connected = Connected { scheduled, imports, exports, waits, before };
+        let connected = ConnectedPart { scheduled, imports, exports, dependencies: waits, before };
         before = before.plus(connected.scheduled.gates);
         connected
     });
     parts.collect()
 }
 
-impl Source for Schedule {
-    fn shape(&self) -> &Shape {
+impl CircuitSource for CircuitSchedule {
+    fn shape(&self) -> &CircuitShape {
         &self.0.shape
     }
 
@@ -183,15 +197,15 @@ impl Source for Schedule {
         (self.0.parts.len() as u64).saturating_mul(self.rounds())
     }
 
-    fn part(&self, index: u64) -> Part<'_> {
-        let Contents { parts, rounds, .. } = &*self.0;
+    fn part(&self, index: u64) -> CircuitPart<'_> {
+        let CircuitScheduleParts { parts, rounds, .. } = &*self.0;
         let count = parts.len() as u64;
         let (round, at) = (index / count, usize::try_from(index % count).unwrap_or(usize::MAX));
         match rounds {
             Some(rounds) if round < rounds.times => {
                 let part = parts[at].part();
                 let before = part.before.plus(all(parts).times(round));
-                let part = Part { before, ..part };
+                let part = CircuitPart { before, ..part };
                 rounds.part(part, round, at)
             }
             None if round == 0 => parts[at].part(),
@@ -200,30 +214,38 @@ impl Source for Schedule {
     }
 }
 
-impl Connected {
-    fn part(&self) -> Part<'_> {
-        let Scheduled { linear, runs, ands, batches, gates, .. } = &self.scheduled;
-        Part {
+impl ConnectedPart {
+    fn part(&self) -> CircuitPart<'_> {
+        let ScheduledPart { linear, runs, ands, batches, gates, .. } = &self.scheduled;
+        CircuitPart {
             imports: &self.imports,
             exports: &self.exports,
-            waits: self.waits,
+            dependencies: self.dependencies,
             gates: *gates,
             before: self.before,
-            batches: Batches { linear, runs, ands, start: Ends::default(), ends: batches },
+            batches: PartBatches {
+                linear,
+                runs,
+                ands,
+                start: GateBatchEnds::default(),
+                ends: batches,
+            },
         }
     }
 }
 
 /// The numbers of gates of all parts.
-fn all(parts: &[Connected]) -> Gates {
-    parts.last().map_or(Gates::default(), |last| last.before.plus(last.scheduled.gates))
+fn all(parts: &[ConnectedPart]) -> GarblingGateCounts {
+    parts
+        .last()
+        .map_or(GarblingGateCounts::default(), |last| last.before.plus(last.scheduled.gates))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::batch::{FIRST_INPUT, MAX_UNDER_WAY, ONE};
-    use crate::circuit::Kind;
+    use crate::circuit::GateKind;
     use crate::{Wire, evaluate_64};
 
     fn random_circuit(rng: &mut fastrand::Rng, gates: u32) -> Circuit {
@@ -231,7 +253,7 @@ mod tests {
         for _ in 0..gates {
             let wires = circuit.wires();
             let (a, b) = (rng.u32(..wires), rng.u32(wires - wires.min(12)..wires));
-            let kind = if rng.bool() { Kind::And } else { Kind::Xor };
+            let kind = if rng.bool() { GateKind::And } else { GateKind::Xor };
             circuit.push(kind, a, b);
         }
         let outputs: Vec<Wire> = (0..20).map(|_| rng.u32(..circuit.wires())).collect();
@@ -247,7 +269,7 @@ mod tests {
             let inputs: Vec<u64> = (0..10).map(|_| rng.u64(..)).collect();
             let expected = circuit.evaluate_64(&inputs);
             for part in [1, 2, 7, 50, 199, 200] {
-                let schedule = Schedule::with(&circuit, rng.bool(), part);
+                let schedule = CircuitSchedule::with(&circuit, rng.bool(), part);
                 assert_eq!(evaluate_64(&schedule, &inputs), expected, "{part}");
                 assert_eq!(evaluate_in_any_order(&schedule, &inputs, &mut rng), expected, "{part}");
                 assert!(schedule.parts() >= 200_u64.div_ceil(part as u64));
@@ -272,20 +294,20 @@ mod tests {
             for times in 1..6 {
                 last = circuit.evaluate_64(&[&inputs[..5], &last].concat());
                 for part in [1, 3, 40] {
-                    let schedule = Schedule::repeated_with(&circuit, times, part).unwrap();
+                    let schedule = CircuitSchedule::repeated_with(&circuit, times, part).unwrap();
                     assert_eq!(evaluate_64(&schedule, &inputs), last, "{times}, {part}");
                     let found = evaluate_in_any_order(&schedule, &inputs, &mut rng);
                     assert_eq!(found, last, "{times}, {part}");
                 }
             }
-            assert!(Schedule::repeated(&circuit, 0).is_none());
+            assert!(CircuitSchedule::repeated(&circuit, 0).is_none());
         }
     }
 
     /// Evaluates as many parts at a time as may be under way, in random order: imports are read
     /// when a part begins, exports are written when it ends.
     fn evaluate_in_any_order(
-        schedule: &Schedule,
+        schedule: &CircuitSchedule,
         inputs: &[u64],
         rng: &mut fastrand::Rng,
     ) -> Vec<u64> {
@@ -299,7 +321,7 @@ mod tests {
         while complete.contains(&false) {
             let first = complete.iter().position(|is| !is).unwrap();
             let may_begin = |at: &usize| {
-                let waits = schedule.part(*at as u64).waits;
+                let waits = schedule.part(*at as u64).dependencies;
                 let is_done = |k: usize| waits >> k & 1 == 0 || k >= *at || complete[at - 1 - k];
                 !complete[*at]
                     && under_way.iter().all(|(other, _)| other != at)

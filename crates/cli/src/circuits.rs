@@ -3,27 +3,27 @@
 use std::fs;
 use std::path::Path;
 
-use circuit::{Circuit, Schedule, bits, bristol, generate};
+use circuit::{Circuit, CircuitSchedule, bits, bristol, generate};
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// A generated circuit by its name, or that of a file.
 ///
 /// # Errors
 /// If there is neither, or the file is not a circuit.
-pub(crate) fn load(name: &str) -> Result<Circuit, Failure> {
+pub(crate) fn load(name: &str) -> Result<Circuit, CommandFailure> {
     if let Some(circuit) = generate::named(name) {
         return Ok(circuit);
     }
     let text = fs::read(name).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::Usage(format!(
+        std::io::ErrorKind::NotFound => CommandFailure::Usage(format!(
             "{name} is neither a file nor one of {}",
             generate::NAMES.join(", ")
         )),
-        _ => Failure::reading(Path::new(name), &error),
+        _ => CommandFailure::reading(Path::new(name), &error),
     })?;
-    bristol::read(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))
+    bristol::read(&text).map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))
 }
 
 /// A circuit of [`load`], or a generated one and how often it is repeated: NAME:N is the circuit N
@@ -31,28 +31,31 @@ pub(crate) fn load(name: &str) -> Result<Circuit, Failure> {
 ///
 /// # Errors
 /// As [`load`], and if there is no number.
-pub(crate) fn rounds(name: &str) -> Result<(Circuit, Option<u64>), Failure> {
+pub(crate) fn load_repeated(name: &str) -> Result<(Circuit, Option<u64>), CommandFailure> {
     let repeated =
         name.split_once(':').and_then(|(circuit, times)| Some((generate::named(circuit)?, times)));
     let Some((circuit, times)) = repeated else { return Ok((load(name)?, None)) };
     let times = times.parse().map_err(|_| {
-        Failure::Usage(format!("{name}: say after the colon how many times, as in aes128:1000"))
+        CommandFailure::Usage(format!(
+            "{name}: say after the colon how many times, as in aes128:1000"
+        ))
     })?;
     Ok((circuit, Some(times)))
 }
 
-/// The schedule of a circuit of [`rounds`]; `schedule` makes that of one which is not repeated.
+/// The schedule of a circuit of [`load_repeated`]; `schedule` makes that of one which is not
+/// repeated.
 ///
 /// # Errors
-/// As [`rounds`], and if the circuit cannot be repeated.
+/// As [`load_repeated`], and if the circuit cannot be repeated.
 pub(crate) fn schedule(
     name: &str,
-    schedule: impl FnOnce(&Circuit) -> Schedule,
-) -> Result<Schedule, Failure> {
-    let (circuit, rounds) = rounds(name)?;
+    schedule: impl FnOnce(&Circuit) -> CircuitSchedule,
+) -> Result<CircuitSchedule, CommandFailure> {
+    let (circuit, rounds) = load_repeated(name)?;
     let Some(times) = rounds else { return Ok(schedule(&circuit)) };
-    Schedule::repeated(&circuit, times).ok_or_else(|| {
-        Failure::Usage(format!(
+    CircuitSchedule::repeated(&circuit, times).ok_or_else(|| {
+        CommandFailure::Usage(format!(
             "{name}: only a circuit whose output is as long as the evaluator's input can be \
              repeated, at least once"
         ))
@@ -63,13 +66,13 @@ pub(crate) fn schedule(
 ///
 /// # Errors
 /// If it is not hexadecimal, or does not have as many bytes as the circuit needs.
-pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, Failure> {
+pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, CommandFailure> {
     let bits = bits as usize;
     let bytes = parse_hex(hex).map_err(|error| {
-        Failure::Usage(format!("the {party}'s input is not hexadecimal: {error}"))
+        CommandFailure::Usage(format!("the {party}'s input is not hexadecimal: {error}"))
     })?;
     if bytes.len() != bits.div_ceil(8) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "the {party}'s input has {} bytes, but the circuit needs {} ({bits} bits)",
             bytes.len(),
             bits.div_ceil(8)
@@ -77,7 +80,7 @@ pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, Fail
     }
     let mut input = bits::of_bytes(&bytes);
     if input.split_off(bits).contains(&true) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "the {party}'s input has {bits} bits, but a higher bit of its last byte is not 0"
         )));
     }

@@ -25,20 +25,20 @@ use service::memory;
 use service::metrics::Exposition;
 use service::status::ServiceStatus;
 
-use crate::daemon::{Daemon, Examination};
-use crate::failure::Failure;
+use crate::daemon::{Daemon, DaemonExamination};
+use crate::failure::CommandFailure;
 
 /// Defines the subcommands and their modules. A subcommand that keeps running also names the type
 /// that implements [`Daemon`].
 macro_rules! commands {
     ($($command:ident($module:ident $(, $daemon:ident)?),)*) => {
         #[derive(Subcommand)]
-        pub(crate) enum Command {
+        pub(crate) enum SunderCommand {
             $($command($module::Arguments),)*
         }
 
-        impl Command {
-            fn run(&self) -> Result<(), Failure> {
+        impl SunderCommand {
+            fn run(&self) -> Result<(), CommandFailure> {
                 match self {
                     $(Self::$command(arguments) => $module::run(arguments),)*
                 }
@@ -136,12 +136,12 @@ commands! {
 }
 
 /// What `sunder doctor` needs of each daemon that has a configuration.
-const EXAMINATIONS: &[Examination] = &[
-    Examination::of::<serve::Serve>(),
-    Examination::of::<proxy::Proxy>(),
-    Examination::of::<tunnel::Tunnel>(),
-    Examination::of::<quorum::Quorum>(),
-    Examination::of::<mix::Mix>(),
+const EXAMINATIONS: &[DaemonExamination] = &[
+    DaemonExamination::of::<serve::Serve>(),
+    DaemonExamination::of::<proxy::Proxy>(),
+    DaemonExamination::of::<tunnel::Tunnel>(),
+    DaemonExamination::of::<quorum::Quorum>(),
+    DaemonExamination::of::<mix::Mix>(),
 ];
 
 /// The names of the daemons that have a configuration, as in `sunder serve, proxy, tunnel, quorum
@@ -156,15 +156,18 @@ fn daemon_names() -> String {
 ///
 /// # Errors
 /// As the subcommand.
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &SunderCommand) -> Result<(), CommandFailure> {
     memory::forbid_core_files();
     // They need parts of /proc/self that are hidden then.
     let is_exempt = matches!(
         command,
-        Command::Split(_) | Command::Join(_) | Command::Lab(_) | Command::Demo(_)
+        SunderCommand::Split(_)
+            | SunderCommand::Join(_)
+            | SunderCommand::Lab(_)
+            | SunderCommand::Demo(_)
     );
     if !is_exempt {
-        memory::hide();
+        memory::forbid_dumps();
     }
     command.run()
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Whether a JSON document was printed.
 static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
@@ -45,7 +45,7 @@ pub(crate) fn warning(message: &str) {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+pub(crate) fn print_line(line: &str) -> Result<(), CommandFailure> {
     print(printable(line).as_bytes())
 }
 
@@ -53,9 +53,10 @@ pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
-    let json = serde_json::to_vec(document)
-        .map_err(|error| Failure::Failed(format!("cannot write the JSON document: {error}")))?;
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), CommandFailure> {
+    let json = serde_json::to_vec(document).map_err(|error| {
+        CommandFailure::Failed(format!("cannot write the JSON document: {error}"))
+    })?;
     HAS_PRINTED_JSON.store(true, Ordering::Relaxed);
     print(&json)
 }
@@ -64,13 +65,13 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print(line: &[u8]) -> Result<(), Failure> {
+pub(crate) fn print(line: &[u8]) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     let written =
         out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Failure::Unread,
-        _ => Failure::Failed(format!("cannot write standard output: {error}")),
+        ErrorKind::BrokenPipe => CommandFailure::Unread,
+        _ => CommandFailure::Failed(format!("cannot write standard output: {error}")),
     })
 }
 

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use keys::trusted::TrustedFolder;
-use service::config::{Keys, Problems, read_file};
+use service::config::{ConfigKeys, ConfigProblems, read_file};
 use service::status::{ServiceStatus, StatusSocket};
 
-use crate::checks::finding::Finding;
+use crate::checks::finding::CheckFinding;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// A command that keeps running, with what `sunder status` needs of it.
 pub(crate) trait Daemon {
@@ -26,9 +26,9 @@ pub(crate) trait Daemon {
 }
 
 /// A [`Daemon`] that has a configuration, with what `sunder doctor` needs of it.
-pub(crate) trait Configured: Daemon {
+pub(crate) trait ConfiguredDaemon: Daemon {
     /// The keys that its configuration may have.
-    const KEYS: Keys;
+    const KEYS: ConfigKeys;
     /// Its configuration.
     type Config;
 
@@ -36,39 +36,40 @@ pub(crate) trait Configured: Daemon {
     ///
     /// # Errors
     /// When the text is no such configuration: all its problems.
-    fn parse(text: &str, config_dir: &Path) -> Result<Self::Config, Problems>;
+    fn parse(text: &str, config_dir: &Path) -> Result<Self::Config, ConfigProblems>;
 
     /// Tests on this host what the configuration asks for. It changes nothing, and does not disturb
     /// what is running.
     ///
     /// # Errors
     /// When the system gives no threads for the tests.
-    fn examine(config: &Self::Config) -> Result<Vec<Finding>, Failure>;
+    fn examine(config: &Self::Config) -> Result<Vec<CheckFinding>, CommandFailure>;
 }
 
-/// What `sunder doctor` uses of a [`Configured`] daemon.
+/// What `sunder doctor` uses of a [`ConfiguredDaemon`] daemon.
 #[derive(Clone, Copy)]
-pub(crate) struct Examination {
+pub(crate) struct DaemonExamination {
     /// See [`Daemon::NAME`].
     pub(crate) name: &'static str,
-    /// See [`Configured::KEYS`].
-    pub(crate) keys: Keys,
+    /// See [`ConfiguredDaemon::KEYS`].
+    pub(crate) keys: ConfigKeys,
     /// All problems of a text that is meant to be its configuration.
-    pub(crate) problems: fn(&str) -> Option<Problems>,
-    /// See [`Configured::examine`]: the findings for a text without problems, of a file in this
-    /// directory.
-    pub(crate) findings: fn(&str, &Path) -> Result<Vec<Finding>, Failure>,
+    pub(crate) problems: fn(&str) -> Option<ConfigProblems>,
+    /// See [`ConfiguredDaemon::examine`]: the findings for a text without problems, of a file in
+    /// this directory.
+    pub(crate) findings: fn(&str, &Path) -> Result<Vec<CheckFinding>, CommandFailure>,
 }
 
-impl Examination {
+impl DaemonExamination {
     /// That of a daemon.
-    pub(crate) const fn of<D: Configured>() -> Self {
+    pub(crate) const fn of<D: ConfiguredDaemon>() -> Self {
         Self {
             name: D::NAME,
             keys: D::KEYS,
             problems: |text| D::parse(text, Path::new("")).err(),
             findings: |text, config_dir| {
-                let refused = |problems: Problems| Failure::Usage(problems.to_string());
+                let refused =
+                    |problems: ConfigProblems| CommandFailure::Usage(problems.to_string());
                 D::examine(&D::parse(text, config_dir).map_err(refused)?)
             },
         }
@@ -79,7 +80,7 @@ impl Examination {
 ///
 /// # Errors
 /// When there is no such file, or it is no such configuration: the first problem, with its line.
-pub(crate) fn load<D: Configured>(path: &Path) -> Result<D::Config, Failure> {
+pub(crate) fn load<D: ConfiguredDaemon>(path: &Path) -> Result<D::Config, CommandFailure> {
     let doctor = format!(", all mistakes: sunder doctor --config {}", path.display());
     load_for(D::NAME, &doctor, path, |text| D::parse(text, config_dir(path)))
 }
@@ -91,8 +92,8 @@ pub(crate) fn load<D: Configured>(path: &Path) -> Result<D::Config, Failure> {
 pub(crate) fn load_file<T>(
     command: &str,
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, Problems>,
-) -> Result<T, Failure> {
+    parse: impl FnOnce(&str) -> Result<T, ConfigProblems>,
+) -> Result<T, CommandFailure> {
     load_for(command, "", path, parse)
 }
 
@@ -100,12 +101,12 @@ fn load_for<T>(
     command: &str,
     doctor: &str,
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, Problems>,
-) -> Result<T, Failure> {
-    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
+    parse: impl FnOnce(&str) -> Result<T, ConfigProblems>,
+) -> Result<T, CommandFailure> {
+    let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     parse(&text).map_err(|problems| {
         let (path, problem) = (path.display(), problems.first().in_one_line(&text));
-        Failure::Usage(format!("{path}{problem}; example: sunder {command} --help{doctor}"))
+        CommandFailure::Usage(format!("{path}{problem}; example: sunder {command} --help{doctor}"))
     })
 }
 
@@ -128,14 +129,16 @@ pub(crate) fn answer_status<D: Daemon>(
 ///
 /// # Errors
 /// When the service fails, or cannot begin.
-pub(crate) fn run(service: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(crate) fn run(
+    service: impl Future<Output = Result<(), CommandFailure>>,
+) -> Result<(), CommandFailure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     service::run(service)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use micss::config::{ClientConfig, ServerConfig};
+    use micss::config::{MicssClientConfig, MicssServerConfig};
 
     use super::*;
 
@@ -145,7 +148,7 @@ pub(crate) mod tests {
     }
 
     /// What is said about a configuration in `x.toml`.
-    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Problems>) -> String {
+    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigProblems>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, text).unwrap();
@@ -182,14 +185,15 @@ pub(crate) mod tests {
             ),
             ("listen = [\n", "x.toml, line 1: "),
         ] {
-            let said = said(text, ServerConfig::from_toml);
+            let said = said(text, MicssServerConfig::from_toml);
             assert!(said.starts_with(expected), "{said}");
             assert!(!said.contains('\n'), "{said}");
         }
         let text = "socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"1.2.3.4:5\"\nsource = \"x\"\n";
-        let invalid = said(text, ClientConfig::from_toml);
+        let invalid = said(text, MicssClientConfig::from_toml);
         assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
-        let missing = said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", ClientConfig::from_toml);
+        let missing =
+            said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", MicssClientConfig::from_toml);
         assert_eq!(missing, "x.toml, line 3: missing field `server`");
     }
 
@@ -197,7 +201,8 @@ pub(crate) mod tests {
     fn what_is_no_text_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
-        let said = |path: &Path| load_file("serve", path, ServerConfig::from_toml).unwrap_err();
+        let said =
+            |path: &Path| load_file("serve", path, MicssServerConfig::from_toml).unwrap_err();
         assert!(said(&path).message().starts_with("no such file"));
         assert!(said(directory.path()).message().contains("is a directory"));
         for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {

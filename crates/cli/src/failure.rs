@@ -8,7 +8,7 @@ use service::ServiceError;
 
 /// Why a command failed: one line that says what is wrong, where, and what to do.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// An operation failed: exit code 1.
     Failed(String),
     /// The arguments or the input are wrong: exit code 2.
@@ -19,13 +19,13 @@ pub(crate) enum Failure {
     Unread,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.message())
     }
 }
 
-impl From<ServiceError> for Failure {
+impl From<ServiceError> for CommandFailure {
     fn from(error: ServiceError) -> Self {
         match error {
             ServiceError::Levels { .. } => Self::Usage(error.to_string()),
@@ -34,7 +34,7 @@ impl From<ServiceError> for Failure {
     }
 }
 
-impl Failure {
+impl CommandFailure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {

@@ -18,15 +18,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use commands::Command;
-use failure::Failure;
+use commands::SunderCommand;
+use failure::CommandFailure;
 
 /// Splits trust over several networks, servers or parties, instead of adding another lock.
 #[derive(Parser)]
 #[command(name = "sunder", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: SunderCommand,
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 refused because of \
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn exit_code(result: Result<(), Failure>) -> ExitCode {
+fn exit_code(result: Result<(), CommandFailure>) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
     let code = signals::code().unwrap_or_else(|| failure.code());
     if !failure.message().is_empty() {
@@ -64,14 +64,14 @@ fn is_help(error: &clap::Error) -> bool {
 }
 
 /// A usage error in one line: the parser's message without its usage text.
-fn usage(error: &clap::Error) -> Failure {
+fn usage(error: &clap::Error) -> CommandFailure {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
     let lines = lines.filter(|line| !line.starts_with("For more information"));
     let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     let message = words.join(" ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
-    Failure::Usage(format!("{message}; --help shows what is possible"))
+    CommandFailure::Usage(format!("{message}; --help shows what is possible"))
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The progress of a command, in bytes or steps. It is shown on standard error if that is a
 /// terminal, and removed when dropped.
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct CommandProgress(ProgressBar);
 
-impl Progress {
+impl CommandProgress {
     /// Begins at zero of `total` bytes, if the total is known.
     pub(crate) fn new(total: Option<u64>) -> Self {
         if !io::stderr().is_terminal() {
@@ -60,7 +60,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for CommandProgress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

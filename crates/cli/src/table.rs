@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ColumnAlignment {
     Left,
     Right,
 }
 
 /// Formats rows as lines, indented by two spaces. Each column is as wide as its widest cell. Each
 /// row has as many cells as there are sides.
-pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String {
+pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[ColumnAlignment], rows: &[R]) -> String {
     let mut text = String::new();
     let width = |column: usize| {
         rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0)
@@ -23,8 +23,8 @@ pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String 
             let width = widths[column];
             // Writing to a string does not fail.
             let _ = match side {
-                Side::Left => write!(line, "  {cell:width$}"),
-                Side::Right => write!(line, "  {cell:>width$}"),
+                ColumnAlignment::Left => write!(line, "  {cell:width$}"),
+                ColumnAlignment::Right => write!(line, "  {cell:>width$}"),
             };
         }
         text.push_str(line.trim_end());

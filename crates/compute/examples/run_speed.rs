@@ -12,15 +12,16 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-use circuit::{Schedule, generate};
+use circuit::{CircuitSchedule, generate};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use sunder_compute::{Phase, Role, Scheme, Session, Settings};
+use sunder_compute::{ComputePhase, ComputeRole, ComputeSession, ComputeSettings, GarblingScheme};
 
 /// The schemes, the one to compare with first.
-const SCHEMES: [Scheme; 3] = [Scheme::HalfGates, Scheme::ThreeHalves, Scheme::Glnp15];
+const SCHEMES: [GarblingScheme; 3] =
+    [GarblingScheme::HalfGates, GarblingScheme::ThreeHalves, GarblingScheme::Glnp15];
 
 /// The phases that are printed.
-const PHASES: [Phase; 3] = [Phase::Setup, Phase::Inputs, Phase::Gates];
+const PHASES: [ComputePhase; 3] = [ComputePhase::Setup, ComputePhase::Inputs, ComputePhase::Gates];
 
 /// What one run takes, in milliseconds: the whole, and the phases of both parties.
 type Times = [f64; 1 + 2 * PHASES.len()];
@@ -30,8 +31,8 @@ fn main() {
     let runs = arguments.next().map_or(15, |runs| runs.parse().expect("a number of runs"));
     let is_pinned = arguments.next().is_some_and(|word| word == "pinned");
     let circuits = [
-        ("AES-128", Schedule::new(&generate::aes128())),
-        ("MinCut", Schedule::new(&generate::min_cut())),
+        ("AES-128", CircuitSchedule::new(&generate::aes128())),
+        ("MinCut", CircuitSchedule::new(&generate::min_cut())),
     ];
     let each: Vec<_> =
         circuits.iter().flat_map(|circuit| SCHEMES.map(|scheme| (circuit, scheme))).collect();
@@ -52,14 +53,16 @@ fn main() {
 }
 
 /// Computes with zeros as inputs.
-fn run(schedule: &Schedule, scheme: Scheme, is_pinned: bool) -> Times {
+fn run(schedule: &CircuitSchedule, scheme: GarblingScheme, is_pinned: bool) -> Times {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let there = TcpStream::connect(listener.local_addr().expect("its address")).expect("there");
     let (here, _) = listener.accept().expect("here");
     let start = Instant::now();
     let (garbler, evaluator) = thread::scope(|scope| {
-        let garbler = scope.spawn(|| party(here, Role::Garbler, schedule, scheme, is_pinned));
-        let evaluator = scope.spawn(|| party(there, Role::Evaluator, schedule, scheme, is_pinned));
+        let garbler =
+            scope.spawn(|| party(here, ComputeRole::Garbler, schedule, scheme, is_pinned));
+        let evaluator =
+            scope.spawn(|| party(there, ComputeRole::Evaluator, schedule, scheme, is_pinned));
         (garbler.join().expect("the garbler"), evaluator.join().expect("the evaluator"))
     });
     let ((garbler_end, garbler), (evaluator_end, evaluator)) = (garbler, evaluator);
@@ -73,12 +76,12 @@ fn run(schedule: &Schedule, scheme: Scheme, is_pinned: bool) -> Times {
 /// Returns when this party has the output, and what the phases took.
 fn party(
     stream: TcpStream,
-    role: Role,
-    schedule: &Schedule,
-    scheme: Scheme,
+    role: ComputeRole,
+    schedule: &CircuitSchedule,
+    scheme: GarblingScheme,
     is_pinned: bool,
 ) -> (Instant, [f64; PHASES.len()]) {
-    let mut settings = Settings { scheme, ..Settings::default() };
+    let mut settings = ComputeSettings { scheme, ..ComputeSettings::default() };
     if is_pinned {
         // The threads that this one starts stay there too.
         let mut cores = CpuSet::new();
@@ -88,9 +91,11 @@ fn party(
     }
     stream.set_nodelay(true).expect("a socket");
     let reader = stream.try_clone().expect("a socket");
-    let mut session = Session::over(reader, Writer(stream), role, settings).expect("a session");
+    let mut session =
+        ComputeSession::over(reader, Writer(stream), role, settings).expect("a session");
     let shape = schedule.shape();
-    let bits = if role == Role::Garbler { shape.garbler_inputs } else { shape.evaluator_inputs };
+    let bits =
+        if role == ComputeRole::Garbler { shape.garbler_inputs } else { shape.evaluator_inputs };
     session.run(schedule, &vec![0; bits.div_ceil(8) as usize]).expect("an output");
     let end = Instant::now();
     let figures = session.figures();

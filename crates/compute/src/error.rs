@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::malformed::Malformed;
-use crate::settings::{Protocol, Role};
+use crate::malformed::MalformedComputeFrame;
+use crate::settings::{ComputeProtocol, ComputeRole};
 
 /// Why there is no output. Each is one line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Error {
     #[error("{phase}: {source}")]
     Io {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
         /// The error of the connection.
         source: Arc<io::Error>,
     },
@@ -23,13 +23,13 @@ pub enum Error {
     #[error("{phase}: the other party has ended the connection")]
     Ended {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
     },
     /// The other party has stopped to work.
     #[error("{phase}: nothing from the other party for {} s", .after.as_secs_f64())]
     Silent {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
         /// For how long.
         after: Duration,
     },
@@ -37,9 +37,9 @@ pub enum Error {
     #[error("{phase}: the other party has given up: {reason}")]
     Aborted {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
         /// Why.
-        reason: Reason,
+        reason: ComputeAbortReason,
     },
     /// What arrives is not of this protocol.
     #[error("the other end does not speak this protocol: is it sunder compute?")]
@@ -59,7 +59,7 @@ pub enum Error {
     #[error("both parties are the {role}: one must be the {}", .role.other())]
     SameRole {
         /// Of both.
-        role: Role,
+        role: ComputeRole,
     },
     /// The parties do not want to compute the same.
     #[error("{what} is not the same at both parties")]
@@ -79,15 +79,15 @@ pub enum Error {
     #[error("{phase}: the other party sends {source}")]
     Malformed {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
         /// What it has sent.
-        source: Malformed,
+        source: MalformedComputeFrame,
     },
     /// The base transfers or their extension have failed.
     #[error("{phase}: {source}")]
     Transfer {
         /// What was being done.
-        phase: Phase,
+        phase: ComputePhase,
         /// The error of the transfers.
         source: ot::Error,
     },
@@ -95,7 +95,7 @@ pub enum Error {
     #[error("the input has {given} bits, the circuit takes {expected} of the {role}")]
     InputLen {
         /// Of the party.
-        role: Role,
+        role: ComputeRole,
         /// The bits of the circuit's input.
         expected: u32,
         /// The bits that were given.
@@ -107,7 +107,7 @@ pub enum Error {
     /// The evaluator does not have the labels of the output that it reports.
     #[error("the evaluator reports an output that it cannot prove: it is not used")]
     Unproven,
-    /// The session was stopped, with [`Stopper::stop`](crate::Stopper::stop).
+    /// The session was stopped, with [`Stopper::stop`](crate::ComputeStopper::stop).
     #[error("this party was stopped")]
     Stopped,
     /// An earlier run of the session has failed.
@@ -132,16 +132,16 @@ impl Error {
     }
 
     /// What the other party is told.
-    pub(crate) fn reason(&self) -> Option<Reason> {
+    pub(crate) fn reason(&self) -> Option<ComputeAbortReason> {
         match self {
-            Self::NotThisProtocol | Self::Version { .. } => Some(Reason::Version),
-            Self::SameRole { .. } => Some(Reason::Role),
-            Self::Differs { .. } | Self::Sizes { .. } => Some(Reason::Differs),
-            Self::Malformed { .. } | Self::Transfer { .. } => Some(Reason::Malformed),
-            Self::Unproven => Some(Reason::Unproven),
-            Self::InputLen { .. } | Self::TooLarge => Some(Reason::Input),
-            Self::System(_) => Some(Reason::System),
-            Self::Stopped => Some(Reason::Stopped),
+            Self::NotThisProtocol | Self::Version { .. } => Some(ComputeAbortReason::Version),
+            Self::SameRole { .. } => Some(ComputeAbortReason::Role),
+            Self::Differs { .. } | Self::Sizes { .. } => Some(ComputeAbortReason::Differs),
+            Self::Malformed { .. } | Self::Transfer { .. } => Some(ComputeAbortReason::Malformed),
+            Self::Unproven => Some(ComputeAbortReason::Unproven),
+            Self::InputLen { .. } | Self::TooLarge => Some(ComputeAbortReason::Input),
+            Self::System(_) => Some(ComputeAbortReason::System),
+            Self::Stopped => Some(ComputeAbortReason::Stopped),
             Self::Io { .. }
             | Self::Ended { .. }
             | Self::Silent { .. }
@@ -156,7 +156,7 @@ impl Error {
     }
 
     /// The same error, in the phase in which it was found.
-    pub(crate) fn in_phase(self, phase: Phase) -> Self {
+    pub(crate) fn in_phase(self, phase: ComputePhase) -> Self {
         match self {
             Self::Io { source, .. } => Self::Io { phase, source },
             Self::Ended { .. } => Self::Ended { phase },
@@ -169,16 +169,16 @@ impl Error {
     }
 
     /// Of two errors of one run, the one that says more.
-    pub(crate) fn or(self, other: Self) -> Self {
-        if other.weight() > self.weight() { other } else { self }
+    pub(crate) fn more_specific(self, other: Self) -> Self {
+        if other.specificity() > self.specificity() { other } else { self }
     }
 
     /// Whether it may only be the effect of another one.
-    pub(crate) fn is_vague(&self) -> bool {
-        self.weight() < 3
+    pub(crate) fn may_be_consequence(&self) -> bool {
+        self.specificity() < 3
     }
 
-    fn weight(&self) -> u8 {
+    fn specificity(&self) -> u8 {
         match self {
             Self::Failed => 0,
             _ if self.is_security() => 3,
@@ -193,21 +193,21 @@ fn transport_error(error: &io::Error) -> Option<&transport::Error> {
     transport::Error::of(error)
 }
 
-impl From<Malformed> for Error {
-    fn from(source: Malformed) -> Self {
-        Self::Malformed { phase: Phase::Setup, source }
+impl From<MalformedComputeFrame> for Error {
+    fn from(source: MalformedComputeFrame) -> Self {
+        Self::Malformed { phase: ComputePhase::Setup, source }
     }
 }
 
 impl From<ot::Error> for Error {
     fn from(source: ot::Error) -> Self {
-        Self::Transfer { phase: Phase::Setup, source }
+        Self::Transfer { phase: ComputePhase::Setup, source }
     }
 }
 
 /// What a party does. Phases overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum ComputePhase {
     /// The parties say what they are, and make the base transfers.
     Setup,
     /// They compare what they compute.
@@ -222,14 +222,14 @@ pub enum Phase {
     Output,
 }
 
-impl Phase {
+impl ComputePhase {
     /// All, in their order.
     pub const ALL: [Self; 6] =
         [Self::Setup, Self::Agreement, Self::Inputs, Self::Triples, Self::Gates, Self::Output];
 
     /// Whether a protocol has it.
-    pub fn is_of(self, protocol: Protocol) -> bool {
-        self != Self::Triples || protocol == Protocol::Gmw
+    pub fn is_of(self, protocol: ComputeProtocol) -> bool {
+        self != Self::Triples || protocol == ComputeProtocol::Gmw
     }
 
     /// Its name in documents.
@@ -245,7 +245,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ComputePhase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Setup => "setting up the transfers",
@@ -261,7 +261,7 @@ impl fmt::Display for Phase {
 /// Why a party gives up, as it tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Reason {
+pub enum ComputeAbortReason {
     /// The versions differ.
     Version = 1,
     /// The roles are the same.
@@ -282,7 +282,7 @@ pub enum Reason {
     Stopped = 9,
 }
 
-impl Reason {
+impl ComputeAbortReason {
     const ALL: [Self; 9] = [
         Self::Version,
         Self::Role,
@@ -295,13 +295,13 @@ impl Reason {
         Self::Stopped,
     ];
 
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedComputeFrame> {
         let found = Self::ALL.into_iter().find(|reason| bytes == [*reason as u8]);
-        found.ok_or(Malformed::Value("reason to give up"))
+        found.ok_or(MalformedComputeFrame::Value("reason to give up"))
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ComputeAbortReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Version => "it has another version of the protocol",
@@ -324,14 +324,17 @@ mod tests {
     /// What somebody on the path has changed is also why the connection ends.
     #[test]
     fn a_security_error_says_more_than_the_end_of_the_connection() {
-        let phase = Phase::Setup;
+        let phase = ComputePhase::Setup;
         let changed = || {
             let error = transport::Error::Changed { peer: "peer".to_owned() };
             Error::Io { phase, source: Arc::new(error.into()) }
         };
-        for end in [|| Error::Ended { phase: Phase::Setup }, || Error::Failed] {
-            assert!(end().or(changed()).is_security() && changed().or(end()).is_security());
+        for end in [|| Error::Ended { phase: ComputePhase::Setup }, || Error::Failed] {
+            assert!(
+                end().more_specific(changed()).is_security()
+                    && changed().more_specific(end()).is_security()
+            );
         }
-        assert!(!changed().is_vague());
+        assert!(!changed().may_be_consequence());
     }
 }

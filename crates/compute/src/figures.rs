@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::Phase;
-use crate::wire::Kind;
+use crate::error::ComputePhase;
+use crate::wire::ComputeFrameKind;
 
 /// What one phase has taken at this party. Phases overlap, so their times do not add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,34 +27,34 @@ pub struct PhaseFigures {
     pub peak_memory: u64,
 }
 
-/// The figures of all phases, in the order of [`Phase::ALL`].
+/// The figures of all phases, in the order of [`ComputePhase::ALL`].
 #[derive(Debug)]
-pub(crate) struct Figures {
+pub(crate) struct PhaseFiguresRecorder {
     session_start: Instant,
-    phases: Mutex<[Entry; Phase::ALL.len()]>,
+    phases: Mutex<[PhaseFiguresEntry; ComputePhase::ALL.len()]>,
     ands: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct PhaseFiguresEntry {
     figures: PhaseFigures,
     /// When it was entered, if it was not left.
     entered_at: Option<Instant>,
     has_begun: bool,
 }
 
-impl Figures {
+impl PhaseFiguresRecorder {
     pub(crate) fn new() -> Self {
         Self { session_start: Instant::now(), phases: Mutex::default(), ands: AtomicU64::new(0) }
     }
 
-    fn change(&self, phase: Phase, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, phase: ComputePhase, change: impl FnOnce(&mut PhaseFiguresEntry)) {
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut phases[phase as usize]);
     }
 
     /// A phase begins. Until [`Self::leave`], its time counts.
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: ComputePhase) {
         let now = Instant::now();
         self.change(phase, |entry| {
             if !entry.has_begun {
@@ -66,7 +66,7 @@ impl Figures {
     }
 
     /// A phase ends.
-    pub(crate) fn leave(&self, phase: Phase) {
+    pub(crate) fn leave(&self, phase: ComputePhase) {
         let peak_memory = peak_memory();
         self.change(phase, |entry| {
             if let Some(entered_at) = entry.entered_at.take() {
@@ -77,7 +77,7 @@ impl Figures {
     }
 
     /// Counts the processor time of this thread in `work` for a phase.
-    pub(crate) fn count<T>(&self, phase: Phase, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn count<T>(&self, phase: ComputePhase, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu();
         let result = work();
         let cpu = thread_cpu().saturating_sub(before);
@@ -85,11 +85,11 @@ impl Figures {
         result
     }
 
-    pub(crate) fn sent(&self, kind: Kind, bytes: usize) {
+    pub(crate) fn sent(&self, kind: ComputeFrameKind, bytes: usize) {
         self.change(phase_of(kind), |entry| entry.figures.bytes_sent += bytes as u64);
     }
 
-    pub(crate) fn received(&self, kind: Kind, bytes: usize) {
+    pub(crate) fn received(&self, kind: ComputeFrameKind, bytes: usize) {
         self.change(phase_of(kind), |entry| entry.figures.bytes_received += bytes as u64);
     }
 
@@ -102,21 +102,28 @@ impl Figures {
         self.ands.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn phases(&self) -> [PhaseFigures; Phase::ALL.len()] {
+    pub(crate) fn phases(&self) -> [PhaseFigures; ComputePhase::ALL.len()] {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         phases.map(|entry| entry.figures)
     }
 }
 
 /// The phase to which a frame belongs.
-pub(crate) fn phase_of(kind: Kind) -> Phase {
+pub(crate) fn phase_of(kind: ComputeFrameKind) -> ComputePhase {
     match kind {
-        Kind::Hello | Kind::Base => Phase::Setup,
-        Kind::Begin | Kind::Abort => Phase::Agreement,
-        Kind::Labels | Kind::Extend | Kind::Answer | Kind::Share => Phase::Inputs,
-        Kind::Triples => Phase::Triples,
-        Kind::Tables | Kind::Open | Kind::Alive => Phase::Gates,
-        Kind::Decoding | Kind::Result | Kind::Output => Phase::Output,
+        ComputeFrameKind::Hello | ComputeFrameKind::Base => ComputePhase::Setup,
+        ComputeFrameKind::Begin | ComputeFrameKind::Abort => ComputePhase::Agreement,
+        ComputeFrameKind::Labels
+        | ComputeFrameKind::Extend
+        | ComputeFrameKind::Answer
+        | ComputeFrameKind::Share => ComputePhase::Inputs,
+        ComputeFrameKind::Triples => ComputePhase::Triples,
+        ComputeFrameKind::Tables | ComputeFrameKind::Open | ComputeFrameKind::Alive => {
+            ComputePhase::Gates
+        }
+        ComputeFrameKind::Decoding | ComputeFrameKind::Result | ComputeFrameKind::Output => {
+            ComputePhase::Output
+        }
     }
 }
 
@@ -141,17 +148,17 @@ mod tests {
 
     #[test]
     fn phases_add_up() {
-        let figures = Figures::new();
-        figures.enter(Phase::Gates);
-        figures.count(Phase::Gates, || {
+        let figures = PhaseFiguresRecorder::new();
+        figures.enter(ComputePhase::Gates);
+        figures.count(ComputePhase::Gates, || {
             while thread_cpu().is_zero() {
                 std::hint::spin_loop();
             }
         });
-        figures.sent(Kind::Tables, 10);
-        figures.received(Kind::Tables, 3);
-        figures.received(Kind::Hello, 5);
-        figures.leave(Phase::Gates);
+        figures.sent(ComputeFrameKind::Tables, 10);
+        figures.received(ComputeFrameKind::Tables, 3);
+        figures.received(ComputeFrameKind::Hello, 5);
+        figures.leave(ComputePhase::Gates);
         let [setup, _, _, _, gates, _] = figures.phases();
         assert_eq!((gates.bytes_sent, gates.bytes_received, setup.bytes_received), (10, 3, 5));
         assert!(gates.peak_memory > 1 << 20 && gates.time > Duration::ZERO);

@@ -2,10 +2,13 @@
 
 use std::io::{Cursor, Read, sink};
 
-use circuit::{Builder, Schedule};
+use circuit::{CircuitBuilder, CircuitSchedule};
 
-use crate::wire::{Begin, HEADER_LEN, Hello, Kind, parse_header};
-use crate::{Error, Learns, Protocol, Role, Scheme, Session, Settings};
+use crate::wire::{ComputeBegin, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
+use crate::{
+    ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, Error, GarblingScheme,
+    OutputLearners,
+};
 
 /// Gives any bytes to every parser. What is understood is encoded to the same bytes.
 ///
@@ -18,15 +21,15 @@ pub fn parsers(bytes: &[u8]) {
         assert!(length <= kind.max_len());
         assert_eq!(header[0], kind as u8);
     }
-    for role in [Role::Garbler, Role::Evaluator] {
-        let Settings { protocol, transfers, .. } = Settings::default();
-        let hello = Hello { role, protocol, transfers };
+    for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
+        let ComputeSettings { protocol, transfers, .. } = ComputeSettings::default();
+        let hello = ComputeHello { role, protocol, transfers };
         if hello.check(bytes).is_ok() {
-            assert_eq!(bytes.len(), Hello::LEN);
+            assert_eq!(bytes.len(), ComputeHello::LEN);
         }
     }
-    if let Ok(begin) = Begin::parse(bytes) {
-        let learns = Learns::parse(bytes[41]).expect("it was parsed");
+    if let Ok(begin) = ComputeBegin::parse(bytes) {
+        let learns = OutputLearners::parse(bytes[41]).expect("it was parsed");
         assert_eq!(begin.learns, learns);
         begin.check(bytes).expect("it is equal to itself");
     }
@@ -37,18 +40,23 @@ pub fn parsers(bytes: &[u8]) {
 ///
 /// # Panics
 /// If it does not.
-pub fn peer(role: Role, protocol: Protocol, scheme: Scheme, frames: &[(u8, Vec<u8>)]) {
-    let mut builder = Builder::new(&[3, 2]);
+pub fn peer(
+    role: ComputeRole,
+    protocol: ComputeProtocol,
+    scheme: GarblingScheme,
+    frames: &[(u8, Vec<u8>)],
+) {
+    let mut builder = CircuitBuilder::new(&[3, 2]);
     let all = [builder.input(0), builder.input(1)].concat();
     let sum = builder.count_ones(&all);
-    let schedule = Schedule::new(&builder.finish(&[&sum]));
-    let settings = Settings { protocol, scheme, ..Settings::default() };
-    let hello = Hello { role: role.other(), protocol, transfers: settings.transfers };
-    let mut sent = frame(Kind::Hello as u8, &hello.to_bytes());
+    let schedule = CircuitSchedule::new(&builder.finish(&[&sum]));
+    let settings = ComputeSettings { protocol, scheme, ..ComputeSettings::default() };
+    let hello = ComputeHello { role: role.other(), protocol, transfers: settings.transfers };
+    let mut sent = frame(ComputeFrameKind::Hello as u8, &hello.to_bytes());
     for (kind, content) in frames {
         sent.extend(frame(*kind, content));
     }
-    let session = Session::over(Cursor::new(sent), sink(), role, settings);
+    let session = ComputeSession::over(Cursor::new(sent), sink(), role, settings);
     let mut session = session.expect("the system gives threads and random bytes");
     // Frames of the right lengths are a run, with any output.
     match session.run(&schedule, &[1]) {
@@ -64,10 +72,10 @@ pub fn peer(role: Role, protocol: Protocol, scheme: Scheme, frames: &[(u8, Vec<u
 ///
 /// # Panics
 /// If it does not end with an error.
-pub fn bytes(role: Role, bytes: &[u8]) {
-    let schedule = Schedule::new(&circuit::generate::minimum(1, 1, 2));
+pub fn bytes(role: ComputeRole, bytes: &[u8]) {
+    let schedule = CircuitSchedule::new(&circuit::generate::minimum(1, 1, 2));
     let reader = Cursor::new(bytes.to_vec()).take(1 << 20);
-    let session = Session::over(reader, sink(), role, Settings::default());
+    let session = ComputeSession::over(reader, sink(), role, ComputeSettings::default());
     let mut session = session.expect("the system gives threads and random bytes");
     session.run(&schedule, &[1]).expect_err("nobody can answer");
 }
@@ -83,13 +91,18 @@ mod tests {
 
     #[test]
     fn a_peer_without_answers_ends_the_run() {
-        for role in [Role::Garbler, Role::Evaluator] {
-            for scheme in Scheme::ALL {
-                peer(role, Protocol::Yao, scheme, &[]);
-                peer(role, Protocol::Yao, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
+        for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
+            for scheme in GarblingScheme::ALL {
+                peer(role, ComputeProtocol::Yao, scheme, &[]);
+                peer(role, ComputeProtocol::Yao, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
             }
-            peer(role, Protocol::Gmw, Scheme::HalfGates, &[]);
-            peer(role, Protocol::Gmw, Scheme::HalfGates, &[(12, vec![0; 16]), (14, vec![0; 2])]);
+            peer(role, ComputeProtocol::Gmw, GarblingScheme::HalfGates, &[]);
+            peer(
+                role,
+                ComputeProtocol::Gmw,
+                GarblingScheme::HalfGates,
+                &[(12, vec![0; 16]), (14, vec![0; 2])],
+            );
             bytes(role, b"");
             bytes(role, &[1; 40]);
         }

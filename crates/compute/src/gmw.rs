@@ -14,30 +14,30 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use blocks::Block;
-use circuit::{Shape, Source};
+use circuit::{CircuitShape, CircuitSource};
 use sharing::wipe_stack;
 
-use crate::error::{Error, Phase};
-use crate::party::{Party, SetUp};
-use crate::wire::{Begin, Frame, Kind};
-use gates::Shares;
-use triples::{AHEAD, Supply, Triples};
+use crate::error::{ComputePhase, Error};
+use crate::party::{ComputeParty, ObliviousTransferSetUp};
+use crate::wire::{ComputeBegin, ComputeFrame, ComputeFrameKind};
+use gates::GmwWireShares;
+use triples::{AndTripleSupply, AndTriples, MAX_READY_FRAMES};
 
 /// Runs one instance, as either party.
 ///
 /// # Errors
 /// If the other party computes something else, or the connection fails.
 pub(crate) fn run(
-    party: &mut Party,
-    setup: &mut SetUp,
-    source: &dyn Source,
+    party: &mut ComputeParty,
+    setup: &mut ObliviousTransferSetUp,
+    source: &dyn CircuitSource,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
     let shape = source.shape();
     let [seed, choices] = [party.random.block(), party.random.block()];
     let party = &*party;
-    let (made, triples) = sync_channel(AHEAD);
-    let (ands, supply) = (shape.ands, Supply::new(triples, gates::max_len(shape)));
+    let (made, triples) = sync_channel(MAX_READY_FRAMES);
+    let (ands, supply) = (shape.ands, AndTripleSupply::new(triples, gates::max_len(shape)));
     let (output, made) = thread::scope(|scope| {
         let making = scope.spawn(move || {
             let made = triples::make(party, setup, ands, choices, &made);
@@ -50,58 +50,58 @@ pub(crate) fn run(
         (output, making.join().unwrap_or(Err(Error::Failed)))
     });
     match (output, made) {
-        (Err(error), Err(other)) => Err(error.or(other)),
+        (Err(error), Err(other)) => Err(error.more_specific(other)),
         (output, made) => made.and(output),
     }
 }
 
 /// Agrees, shares the inputs, evaluates all gates and opens the output.
 fn evaluate(
-    party: &Party,
-    source: &dyn Source,
+    party: &ComputeParty,
+    source: &dyn CircuitSource,
     input: &[u8],
     seed: Block,
-    supply: Supply,
+    supply: AndTripleSupply,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let Party { role, frames, figures, .. } = party;
+    let ComputeParty { role, frames, figures, .. } = party;
     let shape = source.shape();
-    figures.enter(Phase::Agreement);
+    figures.enter(ComputePhase::Agreement);
     let begin = begin(party, shape);
-    frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
-    frames.send(Frame::of(Kind::Share, &seed.to_bytes()))?;
-    begin.check(&frames.expect(Kind::Begin)?)?;
-    figures.leave(Phase::Agreement);
-    figures.enter(Phase::Inputs);
-    let theirs = frames.expect_len(Kind::Share, 16)?;
+    frames.send(ComputeFrame::of(ComputeFrameKind::Begin, &begin.to_bytes()))?;
+    frames.send(ComputeFrame::of(ComputeFrameKind::Share, &seed.to_bytes()))?;
+    begin.check(&frames.expect(ComputeFrameKind::Begin)?)?;
+    figures.leave(ComputePhase::Agreement);
+    figures.enter(ComputePhase::Inputs);
+    let theirs = frames.expect_len(ComputeFrameKind::Share, 16)?;
     let theirs = Block::from_bytes(theirs[..].try_into().expect("16 bytes"));
-    let mut shares = Shares::new(shape, *role);
-    figures.count(Phase::Inputs, || shares.set_inputs(shape, *role, input, [seed, theirs]));
-    figures.leave(Phase::Inputs);
-    figures.enter(Phase::Gates);
+    let mut shares = GmwWireShares::new(shape, *role);
+    figures.count(ComputePhase::Inputs, || shares.set_inputs(shape, *role, input, [seed, theirs]));
+    figures.leave(ComputePhase::Inputs);
+    figures.enter(ComputePhase::Gates);
     // Waiting takes no processor time.
-    figures.count(Phase::Gates, || evaluate_gates(party, source, &mut shares, supply))?;
-    figures.leave(Phase::Gates);
-    figures.enter(Phase::Output);
+    figures.count(ComputePhase::Gates, || evaluate_gates(party, source, &mut shares, supply))?;
+    figures.leave(ComputePhase::Gates);
+    figures.enter(ComputePhase::Output);
     let output = output(party, &shares, shape);
-    figures.leave(Phase::Output);
+    figures.leave(ComputePhase::Output);
     output
 }
 
 /// What the parties agree on: no scheme, and nothing public of it.
-fn begin(party: &Party, shape: &Shape) -> Begin {
-    let Party { settings, number, .. } = party;
-    let begin = Begin::new(*number, shape, settings.scheme, settings.learns, Block::ZERO);
-    Begin { scheme: 0, ..begin }
+fn begin(party: &ComputeParty, shape: &CircuitShape) -> ComputeBegin {
+    let ComputeParty { settings, number, .. } = party;
+    let begin = ComputeBegin::new(*number, shape, settings.scheme, settings.learns, Block::ZERO);
+    ComputeBegin { scheme: 0, ..begin }
 }
 
 /// Evaluates all gates.
 fn evaluate_gates(
-    party: &Party,
-    source: &dyn Source,
-    shares: &mut Shares,
-    mut supply: Supply,
+    party: &ComputeParty,
+    source: &dyn CircuitSource,
+    shares: &mut GmwWireShares,
+    mut supply: AndTripleSupply,
 ) -> Result<(), Error> {
-    let mut triples = Triples::default();
+    let mut triples = AndTriples::default();
     for part in (0..source.parts()).map(|index| source.part(index)) {
         shares.begin(&part);
         for batch in part.batches() {
@@ -120,31 +120,36 @@ fn evaluate_gates(
 
 /// Exchanges the opened bits of a level with the other party.
 fn exchange(
-    party: &Party,
-    shares: &mut Shares,
-    supply: &mut Supply,
-    triples: &mut Triples,
+    party: &ComputeParty,
+    shares: &mut GmwWireShares,
+    supply: &mut AndTripleSupply,
+    triples: &mut AndTriples,
 ) -> Result<(), Error> {
-    let Party { frames, figures, .. } = party;
+    let ComputeParty { frames, figures, .. } = party;
     let ands = shares.waiting();
     supply.take(ands, triples)?;
-    let mut frame = frames.frame(Kind::Open);
+    let mut frame = frames.frame(ComputeFrameKind::Open);
     shares.open(triples, frame.content());
     let len = frame.len();
     frames.send(frame)?;
-    shares.close(triples, &frames.expect_len(Kind::Open, len)?);
+    shares.apply_opened(triples, &frames.expect_len(ComputeFrameKind::Open, len)?);
     figures.add_ands(ands as u64);
     Ok(())
 }
 
 /// Tells the other party the own shares of the output if it may learn it, and adds its shares.
-fn output(party: &Party, shares: &Shares, shape: &Shape) -> Result<Option<Vec<u8>>, Error> {
-    let Party { role, frames, settings, .. } = party;
+fn output(
+    party: &ComputeParty,
+    shares: &GmwWireShares,
+    shape: &CircuitShape,
+) -> Result<Option<Vec<u8>>, Error> {
+    let ComputeParty { role, frames, settings, .. } = party;
     let mut output = shares.packed(&shape.outputs);
     let is_told = settings.learns.includes(*role);
     let told = if settings.learns.includes(role.other()) { &output[..] } else { &[] };
-    frames.send(Frame::of(Kind::Output, told))?;
-    let theirs = frames.expect_len(Kind::Output, if is_told { output.len() } else { 0 })?;
+    frames.send(ComputeFrame::of(ComputeFrameKind::Output, told))?;
+    let theirs =
+        frames.expect_len(ComputeFrameKind::Output, if is_told { output.len() } else { 0 })?;
     if !is_told {
         return Ok(None);
     }

@@ -5,33 +5,43 @@
 //! else about the other's input. One that does not can learn the other's input, or make the output
 //! wrong.
 //!
-//! A [`Session`] is one set-up on one connection; [`Session::run`] computes a circuit on the inputs
-//! of both parties, as often as wanted. Garbling, sending, receiving and evaluating overlap, and
-//! memory does not depend on the number of gates. `docs/protocols/yao.md` and `gmw.md` specify what
-//! the parties send each other; [`Settings::protocol`] chooses.
+//! A [`ComputeSession`] is one set-up on one connection; [`ComputeSession::run`] computes a circuit
+//! on the inputs of both parties, as often as wanted. Garbling, sending, receiving and evaluating
+//! overlap, and memory does not depend on the number of gates. `docs/protocols/yao.md` and `gmw.md`
+//! specify what the parties send each other; [`ComputeSettings::protocol`] chooses.
 //!
 //! ```
 //! use std::os::unix::net::UnixStream;
 //!
-//! use circuit::{Builder, Schedule};
-//! use sunder_compute::{Role, Session, Settings};
+//! use circuit::{CircuitBuilder, CircuitSchedule};
+//! use sunder_compute::{ComputeRole, ComputeSession, ComputeSettings};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Who is richer? One bit: whether the garbler's number is less than the evaluator's.
-//! let mut builder = Builder::new(&[32, 32]);
+//! let mut builder = CircuitBuilder::new(&[32, 32]);
 //! let (garbler, evaluator) = (builder.input(0), builder.input(1));
 //! let is_less = builder.less(&garbler, &evaluator);
-//! let schedule = Schedule::new(&builder.finish(&[&[is_less]]));
+//! let schedule = CircuitSchedule::new(&builder.finish(&[&[is_less]]));
 //!
 //! let (here, there) = UnixStream::pair()?;
 //! let copy = schedule.clone();
 //! let other = std::thread::spawn(move || {
 //!     let reader = there.try_clone().unwrap();
-//!     let mut session = Session::over(reader, there, Role::Evaluator, Settings::default())?;
+//!     let mut session = ComputeSession::over(
+//!         reader,
+//!         there,
+//!         ComputeRole::Evaluator,
+//!         ComputeSettings::default(),
+//!     )?;
 //!     let output = session.run(&copy, &5_000_000_u32.to_le_bytes())?;
 //!     session.finish().map(|()| output)
 //! });
-//! let mut session = Session::over(here.try_clone()?, here, Role::Garbler, Settings::default())?;
+//! let mut session = ComputeSession::over(
+//!     here.try_clone()?,
+//!     here,
+//!     ComputeRole::Garbler,
+//!     ComputeSettings::default(),
+//! )?;
 //! let output = session.run(&schedule, &4_000_000_u32.to_le_bytes())?;
 //! assert_eq!(output, Some(vec![1]));
 //! assert_eq!(output, other.join().unwrap()?);
@@ -59,10 +69,12 @@ mod tests;
 mod wire;
 mod worker;
 
-pub use error::{Error, Phase, Reason};
+pub use error::{ComputeAbortReason, ComputePhase, Error};
 pub use figures::{PhaseFigures, peak_memory};
-pub use garble::Scheme;
-pub use malformed::Malformed;
-pub use ot::extension::{Extension, Kind as TransferKind, Security as TransferSecurity};
-pub use session::{Session, Stopper, Watch};
-pub use settings::{Learns, Protocol, Role, Settings};
+pub use garble::GarblingScheme;
+pub use malformed::MalformedComputeFrame;
+pub use ot::extension::{
+    OtExtension, OtExtensionKind as TransferKind, OtExtensionSecurity as TransferSecurity,
+};
+pub use session::{ComputeProgress, ComputeSession, ComputeStopper};
+pub use settings::{ComputeProtocol, ComputeRole, ComputeSettings, OutputLearners};

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Phase, Reason};
-use crate::figures::{Figures, phase_of};
-use crate::malformed::Malformed;
-use crate::queue::{Popped, Queue, Refused};
-use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
-use crate::worker::Worker;
+use crate::error::{ComputeAbortReason, ComputePhase, Error};
+use crate::figures::{PhaseFiguresRecorder, phase_of};
+use crate::malformed::MalformedComputeFrame;
+use crate::queue::{WeightedPopResult, WeightedPushError, WeightedQueue};
+use crate::wire::{ComputeFrame, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
+use crate::worker::TimedJoinHandle;
 
 /// The [`weight`] of tables that the garbler sends before it has answered all of the evaluator's
 /// transfers.
@@ -39,104 +39,106 @@ const MAX_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Buffers that are kept to be used again.
-const MAX_SPARE: usize = 16;
+const MAX_SPARE_BUFFERS: usize = 16;
 
 /// A frame's kind and content.
-type Received = (Kind, Vec<u8>);
+type ReceivedComputeFrame = (ComputeFrameKind, Vec<u8>);
 
 /// Both directions of a connection.
-pub(crate) struct Link {
-    shared: Arc<Shared>,
-    writing: Worker<io::Result<()>>,
-    reading: Worker<()>,
+pub(crate) struct PartyLink {
+    shared: Arc<PartyLinkState>,
+    writing: TimedJoinHandle<io::Result<()>>,
+    reading: TimedJoinHandle<()>,
     closer: Option<Box<dyn Fn() + Send + Sync>>,
     /// Whether everything that was sent is to arrive.
-    is_orderly: bool,
+    drain_on_drop: bool,
 }
 
-struct Shared {
+struct PartyLinkState {
     /// Frames to be written.
-    outbox: Queue<Vec<u8>>,
+    outbox: WeightedQueue<Vec<u8>>,
     /// Frames of the set-up.
-    setup: Queue<Vec<u8>>,
+    setup: WeightedQueue<Vec<u8>>,
     /// Frames of an instance, but for those of the next queue.
-    control: Queue<Received>,
+    control: WeightedQueue<ReceivedComputeFrame>,
     /// Tables, or the columns of the triples.
-    tables: Queue<Vec<u8>>,
+    tables: WeightedQueue<Vec<u8>>,
     /// Closed when this party has begun the set-up, or has given up.
-    begun: Queue<()>,
+    setup_begun: WeightedQueue<()>,
     /// Why reading or writing has ended.
     failure: Mutex<Option<Error>>,
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare_buffers: Mutex<Vec<Vec<u8>>>,
     /// Whether this party has given up.
     has_given_up: AtomicBool,
-    figures: Arc<Figures>,
+    figures: Arc<PhaseFiguresRecorder>,
     timeout: Duration,
 }
 
 /// The queue of frames that are to be sent, and those that have arrived; for several threads.
 #[derive(Clone)]
-pub(crate) struct Frames(Arc<Shared>);
+pub(crate) struct PartyFrameQueues(Arc<PartyLinkState>);
 
-impl Link {
+impl PartyLink {
     /// Starts the threads, and says hello.
     pub(crate) fn new(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
         closer: Option<Box<dyn Fn() + Send + Sync>>,
-        hello: Hello,
+        hello: ComputeHello,
         timeout: Duration,
-        figures: Arc<Figures>,
+        figures: Arc<PhaseFiguresRecorder>,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
-            outbox: Queue::new(MAX_QUEUED),
-            setup: Queue::new(2),
-            control: Queue::new(MAX_CONTROL),
-            tables: Queue::new(WINDOW),
-            begun: Queue::new(1),
+        let shared = Arc::new(PartyLinkState {
+            outbox: WeightedQueue::new(MAX_QUEUED),
+            setup: WeightedQueue::new(2),
+            control: WeightedQueue::new(MAX_CONTROL),
+            tables: WeightedQueue::new(WINDOW),
+            setup_begun: WeightedQueue::new(1),
             failure: Mutex::new(None),
-            spare: Mutex::new(Vec::new()),
+            spare_buffers: Mutex::new(Vec::new()),
             has_given_up: AtomicBool::new(false),
             figures,
             timeout,
         });
-        let said = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
-        shared.figures.sent(Kind::Hello, said.len());
+        let said = ComputeFrame::of(ComputeFrameKind::Hello, &hello.to_bytes()).into_bytes();
+        shared.figures.sent(ComputeFrameKind::Hello, said.len());
         let _ = shared.outbox.push(said, 0, timeout);
         let of_writing = shared.clone();
-        let writing = Worker::spawn("compute-write", move || write(&of_writing, writer))?;
+        let writing = TimedJoinHandle::spawn("compute-write", move || write(&of_writing, writer))?;
         let of_reading = shared.clone();
-        let reading = Worker::spawn("compute-read", move || receive(&of_reading, reader, hello));
+        let reading =
+            TimedJoinHandle::spawn("compute-read", move || receive(&of_reading, reader, hello));
         // The thread that writes ends, too.
         let reading = reading.inspect_err(|_| shared.outbox.close())?;
-        Ok(Self { shared, writing, reading, closer, is_orderly: true })
+        Ok(Self { shared, writing, reading, closer, drain_on_drop: true })
     }
 
-    pub(crate) fn frames(&self) -> Frames {
-        Frames(self.shared.clone())
+    pub(crate) fn frames(&self) -> PartyFrameQueues {
+        PartyFrameQueues(self.shared.clone())
     }
 
-    /// Ends the link because of an error of [`Frames::fail`]. Returns the error that says most.
+    /// Ends the link because of an error of [`PartyFrameQueues::fail`]. Returns the error that says
+    /// most.
     pub(crate) fn fail(&mut self, error: Error) -> Error {
-        self.is_orderly = false;
+        self.drain_on_drop = false;
         self.frames().fail(&error);
-        let error = if error.is_vague() { self.explanation(error) } else { error };
+        let error = if error.may_be_consequence() { self.find_cause(error) } else { error };
         self.shared.close_inbound();
         error
     }
 
     /// Ends the link, and tells the other party why.
-    pub(crate) fn give_up(mut self, reason: Reason) {
-        self.is_orderly = false;
+    pub(crate) fn give_up(mut self, reason: ComputeAbortReason) {
+        self.drain_on_drop = false;
         self.frames().give_up(Some(reason));
     }
 
     /// What the other party may have said before the connection was lost.
-    fn explanation(&mut self, error: Error) -> Error {
+    fn find_cause(&mut self, error: Error) -> Error {
         // Reading ends by itself when the connection is lost.
         self.reading.end_within(LINGER);
         match self.shared.failure() {
-            Some(said) => error.or(said),
+            Some(said) => error.more_specific(said),
             None => error,
         }
     }
@@ -145,19 +147,19 @@ impl Link {
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.shared.outbox.close();
         let written = self.writing.end().unwrap_or_else(|| Err(ErrorKind::BrokenPipe.into()));
-        self.is_orderly = false;
-        written.map_err(|error| io_error(error, Phase::Output, self.shared.timeout))
+        self.drain_on_drop = false;
+        written.map_err(|error| io_error(error, ComputePhase::Output, self.shared.timeout))
     }
 }
 
-impl Drop for Link {
+impl Drop for PartyLink {
     fn drop(&mut self) {
         self.shared.outbox.close();
         self.shared.close_inbound();
-        let limit = if self.is_orderly { self.shared.timeout } else { LINGER };
+        let limit = if self.drain_on_drop { self.shared.timeout } else { LINGER };
         if self.writing.end_within(limit) {
             // What the other party still sends is read, so that it can read what was sent to it.
-            self.reading.end_within(if self.is_orderly { Duration::ZERO } else { LINGER });
+            self.reading.end_within(if self.drain_on_drop { Duration::ZERO } else { LINGER });
         }
         if let Some(close) = &self.closer {
             close();
@@ -168,7 +170,7 @@ impl Drop for Link {
     }
 }
 
-impl Shared {
+impl PartyLinkState {
     fn close_inbound(&self) {
         self.setup.clear();
         self.control.clear();
@@ -183,35 +185,36 @@ impl Shared {
     fn failed(&self, error: Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         *failure = Some(match failure.take() {
-            Some(earlier) => earlier.or(error),
+            Some(earlier) => earlier.more_specific(error),
             None => error,
         });
     }
 
-    fn spare(&self) -> Vec<u8> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    fn take_spare_buffer(&self) -> Vec<u8> {
+        self.spare_buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
     fn recycle(&self, buffer: Vec<u8>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MAX_SPARE {
+        let mut spare = self.spare_buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MAX_SPARE_BUFFERS {
             spare.push(buffer);
         }
     }
 }
 
-impl Frames {
+impl PartyFrameQueues {
     /// Gives up: the other party is told why, and whoever waits for a frame gets an error.
     pub(crate) fn fail(&self, error: &Error) {
         self.0.failed(error.clone());
         self.give_up(error.reason());
     }
 
-    fn give_up(&self, reason: Option<Reason>) {
+    fn give_up(&self, reason: Option<ComputeAbortReason>) {
         self.0.has_given_up.store(true, Ordering::Relaxed);
-        let abort = reason.map(|reason| Frame::of(Kind::Abort, &[reason as u8]).into_bytes());
+        let abort = reason
+            .map(|reason| ComputeFrame::of(ComputeFrameKind::Abort, &[reason as u8]).into_bytes());
         self.0.outbox.close_after(abort);
-        self.0.begun.close();
+        self.0.setup_begun.close();
         // What has arrived may say more than an error of the connection.
         self.0.setup.close();
         self.0.control.close();
@@ -219,19 +222,19 @@ impl Frames {
     }
 
     /// An empty frame.
-    pub(crate) fn frame(&self, kind: Kind) -> Frame {
-        Frame::new(kind, self.0.spare())
+    pub(crate) fn frame(&self, kind: ComputeFrameKind) -> ComputeFrame {
+        ComputeFrame::new(kind, self.0.take_spare_buffer())
     }
 
     /// Sends a frame, when there is room for it.
     ///
     /// # Errors
     /// If the connection has failed.
-    pub(crate) fn send(&self, frame: Frame) -> Result<(), Error> {
+    pub(crate) fn send(&self, frame: ComputeFrame) -> Result<(), Error> {
         let kind = frame.kind();
         // The set-up would wait behind the tables, for round trips of a long path.
-        if kind == Kind::Tables {
-            self.0.begun.pop();
+        if kind == ComputeFrameKind::Tables {
+            self.0.setup_begun.pop();
         }
         let phase = phase_of(kind);
         let bytes = frame.into_bytes();
@@ -239,15 +242,15 @@ impl Frames {
         // Before it may be written: a run can end when it is.
         self.0.figures.sent(kind, length);
         let sent = self.0.outbox.push(bytes, length, self.0.timeout);
-        if kind == Kind::Base {
+        if kind == ComputeFrameKind::Base {
             // Who sends it computes for milliseconds afterwards. On a single processor the thread
             // that writes would have to wait for that: it does not interrupt who computes.
             self.0.outbox.wait_until_taken(self.0.timeout);
-            self.0.begun.close();
+            self.0.setup_begun.close();
         }
         sent.map_err(|refused| match refused {
-            Refused::Closed => self.ended(phase),
-            Refused::Full => Error::Silent { phase, after: self.0.timeout },
+            WeightedPushError::Closed => self.ended(phase),
+            WeightedPushError::Full => Error::Silent { phase, after: self.0.timeout },
         })
     }
 
@@ -256,19 +259,20 @@ impl Frames {
     /// # Errors
     /// If something else comes, or the connection fails.
     pub(crate) fn setup(&self) -> Result<Vec<u8>, Error> {
-        self.0.setup.pop().ok_or_else(|| self.ended(Phase::Setup))
+        self.0.setup.pop().ok_or_else(|| self.ended(ComputePhase::Setup))
     }
 
     /// Waits for a frame of an instance.
     ///
     /// # Errors
     /// If another one comes, or the connection fails.
-    pub(crate) fn expect(&self, expected: Kind) -> Result<Vec<u8>, Error> {
+    pub(crate) fn expect(&self, expected: ComputeFrameKind) -> Result<Vec<u8>, Error> {
         let phase = phase_of(expected);
         match self.0.control.pop() {
             Some((kind, content)) if kind == expected => Ok(content),
             Some((kind, _)) => {
-                let source = Malformed::Order { kind: kind.name(), expected: expected.name() };
+                let source =
+                    MalformedComputeFrame::Order { kind: kind.name(), expected: expected.name() };
                 Err(Error::Malformed { phase, source })
             }
             None => Err(self.ended(phase)),
@@ -279,7 +283,11 @@ impl Frames {
     ///
     /// # Errors
     /// As [`Self::expect`], and if it has another length.
-    pub(crate) fn expect_len(&self, kind: Kind, expected: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) fn expect_len(
+        &self,
+        kind: ComputeFrameKind,
+        expected: usize,
+    ) -> Result<Vec<u8>, Error> {
         check_len(kind, self.expect(kind)?, expected)
     }
 
@@ -288,8 +296,8 @@ impl Frames {
     /// # Errors
     /// If it has another length, or the connection fails.
     pub(crate) fn triples(&self, expected: usize) -> Result<Vec<u8>, Error> {
-        let content = self.0.tables.pop().ok_or_else(|| self.ended(Phase::Triples))?;
-        check_len(Kind::Triples, content, expected)
+        let content = self.0.tables.pop().ok_or_else(|| self.ended(ComputePhase::Triples))?;
+        check_len(ComputeFrameKind::Triples, content, expected)
     }
 
     /// Waits for tables; empty ones follow the last.
@@ -297,7 +305,7 @@ impl Frames {
     /// # Errors
     /// If the connection fails.
     pub(crate) fn tables(&self) -> Result<Vec<u8>, Error> {
-        self.0.tables.pop().ok_or_else(|| self.ended(Phase::Gates))
+        self.0.tables.pop().ok_or_else(|| self.ended(ComputePhase::Gates))
     }
 
     /// Tables that have arrived, if there are any.
@@ -315,25 +323,25 @@ impl Frames {
         self.0.recycle(buffer);
     }
 
-    fn ended(&self, phase: Phase) -> Error {
+    fn ended(&self, phase: ComputePhase) -> Error {
         self.0.failure().unwrap_or(Error::Failed).in_phase(phase)
     }
 }
 
-fn check_len(kind: Kind, content: Vec<u8>, expected: usize) -> Result<Vec<u8>, Error> {
+fn check_len(kind: ComputeFrameKind, content: Vec<u8>, expected: usize) -> Result<Vec<u8>, Error> {
     let length = content.len();
     if length == expected {
         return Ok(content);
     }
-    let source = Malformed::Length { kind: kind.name(), length, expected };
+    let source = MalformedComputeFrame::Length { kind: kind.name(), length, expected };
     Err(Error::Malformed { phase: phase_of(kind), source })
 }
 
-fn write(shared: &Shared, mut writer: impl Write) -> io::Result<()> {
+fn write(shared: &PartyLinkState, mut writer: impl Write) -> io::Result<()> {
     let result = write_frames(shared, &mut writer);
     if let Err(error) = &result {
         let copy = io::Error::new(error.kind(), error.to_string());
-        shared.failed(io_error(copy, Phase::Gates, shared.timeout));
+        shared.failed(io_error(copy, ComputePhase::Gates, shared.timeout));
         shared.outbox.clear();
     }
     // A connection is finished when it is dropped: what was written arrives.
@@ -341,20 +349,20 @@ fn write(shared: &Shared, mut writer: impl Write) -> io::Result<()> {
     result
 }
 
-fn write_frames(shared: &Shared, writer: &mut impl Write) -> io::Result<()> {
+fn write_frames(shared: &PartyLinkState, writer: &mut impl Write) -> io::Result<()> {
     let interval = (shared.timeout / 4).min(MAX_ALIVE_INTERVAL);
     loop {
         let frame = match shared.outbox.pop_within(interval) {
-            Popped::Item(frame) => frame,
-            Popped::Nothing => {
-                shared.figures.sent(Kind::Alive, HEADER_LEN);
-                Frame::of(Kind::Alive, &[]).into_bytes()
+            WeightedPopResult::Item(frame) => frame,
+            WeightedPopResult::Nothing => {
+                shared.figures.sent(ComputeFrameKind::Alive, HEADER_LEN);
+                ComputeFrame::of(ComputeFrameKind::Alive, &[]).into_bytes()
             }
-            Popped::Closed => return writer.flush(),
+            WeightedPopResult::Closed => return writer.flush(),
         };
         let mut next = Some(frame);
         while let Some(frame) = next {
-            if let Ok(kind) = Kind::parse(frame[0]) {
+            if let Ok(kind) = ComputeFrameKind::parse(frame[0]) {
                 shared.figures.count(phase_of(kind), || writer.write_all(&frame))?;
             }
             shared.recycle(frame);
@@ -364,7 +372,7 @@ fn write_frames(shared: &Shared, writer: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn receive(shared: &Shared, reader: impl Read, ours: Hello) {
+fn receive(shared: &PartyLinkState, reader: impl Read, ours: ComputeHello) {
     let mut reader = BufReader::with_capacity(16 << 10, reader);
     if let Err(error) = receive_frames(shared, &mut reader, ours) {
         shared.failed(error);
@@ -380,7 +388,11 @@ fn receive(shared: &Shared, reader: impl Read, ours: Hello) {
     {}
 }
 
-fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Result<(), Error> {
+fn receive_frames(
+    shared: &PartyLinkState,
+    reader: &mut impl Read,
+    ours: ComputeHello,
+) -> Result<(), Error> {
     let hello = receive_frame(shared, reader, ours, true);
     let (_, content) = hello.map_err(|error| match error {
         Error::Malformed { .. } => Error::NotThisProtocol,
@@ -390,28 +402,28 @@ fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Resul
     loop {
         let (kind, content) = receive_frame(shared, reader, ours, false)?;
         let queued = match kind {
-            Kind::Alive => continue,
-            Kind::Abort => {
-                let reason = Reason::parse(&content)?;
-                return Err(Error::Aborted { phase: Phase::Agreement, reason });
+            ComputeFrameKind::Alive => continue,
+            ComputeFrameKind::Abort => {
+                let reason = ComputeAbortReason::parse(&content)?;
+                return Err(Error::Aborted { phase: ComputePhase::Agreement, reason });
             }
-            Kind::Tables | Kind::Triples => {
+            ComputeFrameKind::Tables | ComputeFrameKind::Triples => {
                 let length = content.len();
                 shared.tables.push(content, weight(length), shared.timeout)
             }
             // All tables are there: an empty one says so.
-            Kind::Decoding => shared
+            ComputeFrameKind::Decoding => shared
                 .tables
                 .push(Vec::new(), 0, shared.timeout)
                 .and_then(|()| shared.control.push((kind, content), 1, shared.timeout)),
-            Kind::Base => shared.setup.push(content, 1, shared.timeout),
+            ComputeFrameKind::Base => shared.setup.push(content, 1, shared.timeout),
             _ => shared.control.push((kind, content), 1, shared.timeout),
         };
         if queued.is_err() {
             if shared.has_given_up.load(Ordering::Relaxed) {
                 return Err(Error::Failed);
             }
-            let source = Malformed::Unexpected { kind: kind.name() };
+            let source = MalformedComputeFrame::Unexpected { kind: kind.name() };
             return Err(Error::Malformed { phase: phase_of(kind), source });
         }
     }
@@ -419,30 +431,32 @@ fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Resul
 
 /// Reads a frame of the other party.
 fn receive_frame(
-    shared: &Shared,
+    shared: &PartyLinkState,
     reader: &mut impl Read,
-    ours: Hello,
+    ours: ComputeHello,
     is_first: bool,
-) -> Result<(Kind, Vec<u8>), Error> {
-    let phase = if is_first { Phase::Setup } else { Phase::Gates };
+) -> Result<(ComputeFrameKind, Vec<u8>), Error> {
+    let phase = if is_first { ComputePhase::Setup } else { ComputePhase::Gates };
     let mut header = [0; HEADER_LEN];
     let read = reader.read_exact(&mut header);
     read.map_err(|error| io_error(error, phase, shared.timeout))?;
     let parsed = parse_header(header).and_then(|(kind, length)| {
         let name = kind.name();
         match kind {
-            _ if is_first != (kind == Kind::Hello) => Err(Malformed::Unexpected { kind: name }),
-            _ if !kind.is_from(ours.role.other()) || !kind.is_of(ours.protocol) => {
-                Err(Malformed::Unexpected { kind: name })
+            _ if is_first != (kind == ComputeFrameKind::Hello) => {
+                Err(MalformedComputeFrame::Unexpected { kind: name })
             }
-            Kind::Tables if length == 0 => Err(Malformed::Tables),
+            _ if !kind.is_from(ours.role.other()) || !kind.is_of(ours.protocol) => {
+                Err(MalformedComputeFrame::Unexpected { kind: name })
+            }
+            ComputeFrameKind::Tables if length == 0 => Err(MalformedComputeFrame::Tables),
             _ => Ok((kind, length)),
         }
     });
     let (kind, length) = parsed.map_err(|source| Error::Malformed { phase, source })?;
     let phase = phase_of(kind);
-    let is_large = matches!(kind, Kind::Tables | Kind::Triples);
-    let mut content = if is_large { shared.spare() } else { Vec::new() };
+    let is_large = matches!(kind, ComputeFrameKind::Tables | ComputeFrameKind::Triples);
+    let mut content = if is_large { shared.take_spare_buffer() } else { Vec::new() };
     content.resize(length, 0);
     let read = shared.figures.count(phase, || reader.read_exact(&mut content));
     read.map_err(|error| io_error(error, phase, shared.timeout))?;
@@ -450,7 +464,7 @@ fn receive_frame(
     Ok((kind, content))
 }
 
-fn io_error(source: io::Error, phase: Phase, timeout: Duration) -> Error {
+fn io_error(source: io::Error, phase: ComputePhase, timeout: Duration) -> Error {
     match source.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Error::Silent { phase, after: timeout },
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

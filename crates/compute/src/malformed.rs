@@ -2,7 +2,7 @@
 
 /// Why bytes are not what the other party may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedComputeFrame {
     /// No frame has this number.
     #[error("a frame of kind {0}, which there is not")]
     Kind(u8),

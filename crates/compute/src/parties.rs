@@ -11,18 +11,18 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 /// The transfers of one frame.
-const TRANSFERS: usize = 1 << 14;
+const FRAME_TRANSFERS: usize = 1 << 14;
 /// The bytes of the digest of the output's labels.
 pub(crate) const DIGEST_LEN: usize = 16;
 
 /// The ranges of the frames for `count` transfers.
 pub(crate) fn parts(count: u32) -> impl Iterator<Item = Range<usize>> {
     let count = count as usize;
-    (0..count).step_by(TRANSFERS).map(move |start| start..count.min(start + TRANSFERS))
+    (0..count).step_by(FRAME_TRANSFERS).map(move |start| start..count.min(start + FRAME_TRANSFERS))
 }
 
 /// Passes on the labels of `count` inputs, which both parties derive from a seed.
-fn each_label(seed: Block, count: u32, mut take: impl FnMut(u32, Block)) {
+fn for_each_label(seed: Block, count: u32, mut take: impl FnMut(u32, Block)) {
     let mut stream = Prg::new(seed);
     // Many at a time: each call schedules the key again.
     let mut labels = Zeroizing::new([Block::ZERO; 256]);

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use blocks::Block;
-use ot::extension::{Extension, ReceiverSetUp, SenderSetUp};
+use ot::extension::{OtExtension, OtReceiverSetUp, OtSenderSetUp};
 use zeroize::Zeroizing;
 
-use crate::error::{Error, Phase};
-use crate::figures::Figures;
-use crate::link::Frames;
-use crate::random::Random;
-use crate::settings::{Role, Settings};
-use crate::wire::{Frame, Kind};
+use crate::error::{ComputePhase, Error};
+use crate::figures::PhaseFiguresRecorder;
+use crate::link::PartyFrameQueues;
+use crate::random::PartyRng;
+use crate::settings::{ComputeRole, ComputeSettings};
+use crate::wire::{ComputeFrame, ComputeFrameKind};
 
 /// What a run needs of its session.
-pub(crate) struct Party {
-    pub(crate) role: Role,
-    pub(crate) settings: Settings,
-    pub(crate) frames: Frames,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) random: Random,
+pub(crate) struct ComputeParty {
+    pub(crate) role: ComputeRole,
+    pub(crate) settings: ComputeSettings,
+    pub(crate) frames: PartyFrameQueues,
+    pub(crate) figures: Arc<PhaseFiguresRecorder>,
+    pub(crate) random: PartyRng,
     /// Of the garbler's labels.
     pub(crate) offset: Zeroizing<Block>,
     /// The next instance.
@@ -28,23 +28,23 @@ pub(crate) struct Party {
 }
 
 /// The oblivious transfers.
-pub(crate) enum Transfers {
+pub(crate) enum ObliviousTransferEnd {
     /// The garbler's end.
-    Sender(Box<ot::extension::Sender>),
+    Sender(Box<ot::extension::OtExtensionSender>),
     /// The evaluator's end.
-    Receiver(Box<ot::extension::Receiver>),
+    Receiver(Box<ot::extension::OtExtensionReceiver>),
 }
 
 /// The transfers, which a thread may still be setting up. The thread ends before this is dropped:
 /// nothing secret is left in it.
-pub(crate) struct SetUp {
-    thread: Option<JoinHandle<Result<Transfers, Error>>>,
-    transfers: Option<Transfers>,
+pub(crate) struct ObliviousTransferSetUp {
+    thread: Option<JoinHandle<Result<ObliviousTransferEnd, Error>>>,
+    transfers: Option<ObliviousTransferEnd>,
 }
 
-impl SetUp {
+impl ObliviousTransferSetUp {
     pub(crate) fn start(
-        work: impl FnOnce() -> Result<Transfers, Error> + Send + 'static,
+        work: impl FnOnce() -> Result<ObliviousTransferEnd, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let thread = thread::Builder::new().name("compute-setup".into()).spawn(work);
         Ok(Self { thread: Some(thread.map_err(Error::system)?), transfers: None })
@@ -54,7 +54,7 @@ impl SetUp {
     ///
     /// # Errors
     /// If they cannot be.
-    pub(crate) fn wait(&mut self) -> Result<&mut Transfers, Error> {
+    pub(crate) fn wait(&mut self) -> Result<&mut ObliviousTransferEnd, Error> {
         if let Some(thread) = self.thread.take() {
             self.transfers = Some(thread.join().unwrap_or(Err(Error::Failed))?);
         }
@@ -62,7 +62,7 @@ impl SetUp {
     }
 }
 
-impl Drop for SetUp {
+impl Drop for ObliviousTransferSetUp {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -70,48 +70,49 @@ impl Drop for SetUp {
     }
 }
 
-impl Party {
+impl ComputeParty {
     /// The work of the thread that sets up the transfers.
-    pub(crate) fn setting_up(
+    pub(crate) fn set_up_task(
         &mut self,
-    ) -> impl FnOnce() -> Result<Transfers, Error> + Send + 'static {
+    ) -> impl FnOnce() -> Result<ObliviousTransferEnd, Error> + Send + 'static {
         let (role, transfers) = (self.role, self.settings.transfers);
         let (frames, figures) = (self.frames.clone(), self.figures.clone());
         let (offset, seed) = (self.offset.clone(), Zeroizing::new(self.random.block()));
         move || {
             let made = set_up(role, transfers, &frames, &figures, *offset, *seed);
             sharing::wipe_stack();
-            figures.leave(Phase::Setup);
+            figures.leave(ComputePhase::Setup);
             made.inspect_err(|error| frames.fail(error))
         }
     }
 }
 
 fn set_up(
-    role: Role,
-    transfers: Extension,
-    frames: &Frames,
-    figures: &Figures,
+    role: ComputeRole,
+    transfers: OtExtension,
+    frames: &PartyFrameQueues,
+    figures: &PhaseFiguresRecorder,
     offset: Block,
     seed: Block,
-) -> Result<Transfers, Error> {
-    if role == Role::Garbler {
-        let made = figures.count(Phase::Setup, || SenderSetUp::new(transfers, offset, seed));
+) -> Result<ObliviousTransferEnd, Error> {
+    if role == ComputeRole::Garbler {
+        let made =
+            figures.count(ComputePhase::Setup, || OtSenderSetUp::new(transfers, offset, seed));
         let (setup, message) = made;
-        frames.send(Frame::of(Kind::Base, &message))?;
+        frames.send(ComputeFrame::of(ComputeFrameKind::Base, &message))?;
         let point = frames.setup()?;
-        let keys = figures.count(Phase::Setup, || setup.receive_point(&point))?;
+        let keys = figures.count(ComputePhase::Setup, || setup.receive_point(&point))?;
         let reply = frames.setup()?;
-        let sender = figures.count(Phase::Setup, || keys.receive(&reply))?;
-        return Ok(Transfers::Sender(Box::new(sender)));
+        let sender = figures.count(ComputePhase::Setup, || keys.receive(&reply))?;
+        return Ok(ObliviousTransferEnd::Sender(Box::new(sender)));
     }
-    let setup = figures.count(Phase::Setup, || ReceiverSetUp::new(transfers, seed));
+    let setup = figures.count(ComputePhase::Setup, || OtReceiverSetUp::new(transfers, seed));
     // The garbler computes its keys from the point while this party computes its own.
-    frames.send(Frame::of(Kind::Base, &setup.point()))?;
+    frames.send(ComputeFrame::of(ComputeFrameKind::Base, &setup.point()))?;
     let message = frames.setup()?;
-    let (receiver, reply) = figures.count(Phase::Setup, || setup.receive(&message))?;
-    frames.send(Frame::of(Kind::Base, &reply))?;
-    Ok(Transfers::Receiver(Box::new(receiver)))
+    let (receiver, reply) = figures.count(ComputePhase::Setup, || setup.receive(&message))?;
+    frames.send(ComputeFrame::of(ComputeFrameKind::Base, &reply))?;
+    Ok(ObliviousTransferEnd::Receiver(Box::new(receiver)))
 }
 
 #[cfg(test)]
@@ -130,7 +131,7 @@ mod tests {
             let _ = ended.send(());
             Err(Error::Failed)
         };
-        drop(SetUp::start(work).unwrap());
+        drop(ObliviousTransferSetUp::start(work).unwrap());
         has_ended.try_recv().expect("it has ended");
     }
 }

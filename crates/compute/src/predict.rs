@@ -9,18 +9,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use blocks::Block;
-use circuit::{Circuit, FIRST_INPUT, Part, Schedule, Source};
+use circuit::{Circuit, CircuitPart, CircuitSchedule, CircuitSource, FIRST_INPUT};
 use garble::workers::with_workers;
-use garble::{Evaluator, Garbler, Memory};
+use garble::{Evaluator, Garbler, PartLabelBuffer};
 use ot::base::ristretto;
-use ot::extension::{Receiver, ReceiverSetUp, SENDER_LEN, Sender, SenderSetUp};
+use ot::extension::{
+    OtExtensionReceiver, OtExtensionSender, OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
+};
 
 use crate::error::Error;
 use crate::parties;
-use crate::random::Random;
-use crate::session::Session;
-use crate::settings::{Protocol, Role, Settings};
-use crate::wire::{Begin, HEADER_LEN, Hello};
+use crate::random::PartyRng;
+use crate::session::ComputeSession;
+use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings};
+use crate::wire::{ComputeBegin, ComputeHello, HEADER_LEN};
 
 pub use gmw::GmwSteps;
 
@@ -30,7 +32,7 @@ const MAX_TRANSFERS: usize = 1 << 16;
 /// The bytes that the parties send, exactly, but for the signs of life of slow runs: frames with
 /// their headers, without what the transport adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
+pub struct PredictedTraffic {
     /// By the garbler.
     pub garbler: u64,
     /// By the evaluator.
@@ -39,16 +41,16 @@ pub struct Traffic {
     pub round_trips: u32,
 }
 
-impl Traffic {
+impl PredictedTraffic {
     /// That of a session with so many instances.
-    pub fn of(source: &dyn Source, settings: &Settings, instances: u32) -> Self {
+    pub fn of(source: &dyn CircuitSource, settings: &ComputeSettings, instances: u32) -> Self {
         match settings.protocol {
-            Protocol::Yao => Self::of_yao(source, settings, instances),
-            Protocol::Gmw => gmw::traffic(source, settings, instances),
+            ComputeProtocol::Yao => Self::of_yao(source, settings, instances),
+            ComputeProtocol::Gmw => gmw::traffic(source, settings, instances),
         }
     }
 
-    fn of_yao(source: &dyn Source, settings: &Settings, instances: u32) -> Self {
+    fn of_yao(source: &dyn CircuitSource, settings: &ComputeSettings, instances: u32) -> Self {
         let parts = (0..source.parts()).map(|index| source.part(index));
         let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
         let tables: u64 = lens.map(frame).sum();
@@ -61,24 +63,25 @@ impl Traffic {
             answers += frame(label * part.len());
             extends += frame(settings.transfers.message_len(part.len()));
         }
-        let begin = frame(Begin::LEN);
-        let garbler = begin + frame(16) + answers + tables + frame(told(Role::Evaluator, output));
-        let result = told(Role::Garbler, output + parties::DIGEST_LEN);
+        let begin = frame(ComputeBegin::LEN);
+        let garbler =
+            begin + frame(16) + answers + tables + frame(told(ComputeRole::Evaluator, output));
+        let result = told(ComputeRole::Garbler, output + parties::DIGEST_LEN);
         let evaluator = begin + extends + frame(result);
         Self::of_session(settings, instances, [garbler, evaluator], instances + 1)
     }
 
     /// That of a session whose parties send so much in each instance.
     fn of_session(
-        settings: &Settings,
+        settings: &ComputeSettings,
         instances: u32,
         [garbler, evaluator]: [u64; 2],
         round_trips: u32,
     ) -> Self {
         let count = u64::from(instances);
         Self {
-            garbler: frame(Hello::LEN) + frame(SENDER_LEN) + count * garbler,
-            evaluator: frame(Hello::LEN)
+            garbler: frame(ComputeHello::LEN) + frame(SENDER_LEN) + count * garbler,
+            evaluator: frame(ComputeHello::LEN)
                 + frame(ristretto::SENDER_LEN)
                 + frame(settings.transfers.reply_len())
                 + count * evaluator,
@@ -95,7 +98,7 @@ fn frame(len: usize) -> u64 {
 /// What the steps of one instance of Yao's protocol take here, garbling and evaluating in as many
 /// threads as the settings say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Steps {
+pub struct YaoSteps {
     /// The set-up of the transfers, and whatever else does not depend on the circuit.
     pub set_up: Duration,
     /// The extension for the evaluator's input, at both parties one after the other.
@@ -106,18 +109,18 @@ pub struct Steps {
     pub evaluate: Duration,
 }
 
-impl Steps {
+impl YaoSteps {
     /// Garbles and evaluates as much of a circuit as is possible in about `limit`.
     ///
     /// # Errors
     /// If the system gives no random bytes.
     pub fn measure(
-        source: &dyn Source,
-        settings: &Settings,
+        source: &dyn CircuitSource,
+        settings: &ComputeSettings,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let set_up = tiny_run(settings)?;
-        let mut random = Random::system()?;
+        let set_up = measure_set_up(settings)?;
+        let mut random = PartyRng::system()?;
         let offset = random.block().with_lsb(true);
         let (mut sender, mut receiver) = set_up_transfers(settings, offset, &mut random)?;
         let inputs = source.shape().evaluator_inputs as usize;
@@ -142,11 +145,11 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 
 /// What both parties take for a circuit of one AND, in two threads over a pair of sockets: it is as
 /// long as the set-up of the transfers.
-fn tiny_run(settings: &Settings) -> Result<Duration, Error> {
+fn measure_set_up(settings: &ComputeSettings) -> Result<Duration, Error> {
     let mut circuit = Circuit::new(&[1, 1]);
     let and = circuit.and(FIRST_INPUT, FIRST_INPUT + 1);
     circuit.output(&[and]);
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     let start = Instant::now();
     both_parties(settings, |session| {
         session.run(&schedule, &[1])?;
@@ -156,28 +159,29 @@ fn tiny_run(settings: &Settings) -> Result<Duration, Error> {
 
 /// Does the same at both ends of a pair of sockets; what the garbler's end gives.
 fn both_parties<T>(
-    settings: &Settings,
-    work: impl Fn(&mut Session) -> Result<T, Error> + Sync,
+    settings: &ComputeSettings,
+    work: impl Fn(&mut ComputeSession) -> Result<T, Error> + Sync,
 ) -> Result<T, Error> {
     let (here, there) = UnixStream::pair().map_err(Error::system)?;
-    let party = |socket: UnixStream, role: Role| {
+    let party = |socket: UnixStream, role: ComputeRole| {
         let reader = socket.try_clone().map_err(Error::system)?;
-        let mut session = Session::over(reader, Writer(socket), role, *settings)?;
+        let mut session =
+            ComputeSession::over(reader, ShutdownOnDropWriter(socket), role, *settings)?;
         let done = work(&mut session)?;
         session.finish().map(|()| done)
     };
     thread::scope(|scope| {
-        let other = scope.spawn(|| party(there, Role::Evaluator).map(drop));
-        let done = party(here, Role::Garbler);
+        let other = scope.spawn(|| party(there, ComputeRole::Evaluator).map(drop));
+        let done = party(here, ComputeRole::Garbler);
         other.join().unwrap_or(Err(Error::Failed))?;
         done
     })
 }
 
 /// Tells the other party when no more is sent: otherwise each would wait for the other to end.
-pub(crate) struct Writer(pub(crate) UnixStream);
+pub(crate) struct ShutdownOnDropWriter(pub(crate) UnixStream);
 
-impl Write for Writer {
+impl Write for ShutdownOnDropWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -187,7 +191,7 @@ impl Write for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ShutdownOnDropWriter {
     fn drop(&mut self) {
         // If the other party is gone, nobody needs it.
         let _ = self.0.shutdown(Shutdown::Write);
@@ -196,12 +200,12 @@ impl Drop for Writer {
 
 /// Both ends of transfers.
 fn set_up_transfers(
-    settings: &Settings,
+    settings: &ComputeSettings,
     offset: Block,
-    random: &mut Random,
-) -> Result<(Sender, Receiver), Error> {
-    let (sender, message) = SenderSetUp::new(settings.transfers, offset, random.block());
-    let receiver = ReceiverSetUp::new(settings.transfers, random.block());
+    random: &mut PartyRng,
+) -> Result<(OtExtensionSender, OtExtensionReceiver), Error> {
+    let (sender, message) = OtSenderSetUp::new(settings.transfers, offset, random.block());
+    let receiver = OtReceiverSetUp::new(settings.transfers, random.block());
     let keys = sender.receive_point(&receiver.point())?;
     let (receiver, reply) = receiver.receive(&message)?;
     Ok((keys.receive(&reply)?, receiver))
@@ -210,9 +214,9 @@ fn set_up_transfers(
 /// What `count` transfers take.
 fn extend(
     count: usize,
-    settings: &Settings,
-    sender: &mut Sender,
-    receiver: &mut Receiver,
+    settings: &ComputeSettings,
+    sender: &mut OtExtensionSender,
+    receiver: &mut OtExtensionReceiver,
 ) -> Result<Duration, Error> {
     let tried = count.min(MAX_TRANSFERS);
     if tried == 0 {
@@ -230,8 +234,8 @@ fn extend(
 /// What garbling and evaluating the whole circuit take: measured with the first parts, until about
 /// `limit`.
 fn gates(
-    source: &dyn Source,
-    settings: &Settings,
+    source: &dyn CircuitSource,
+    settings: &ComputeSettings,
     limit: Duration,
     seed: Block,
     offset: Block,
@@ -242,18 +246,21 @@ fn gates(
     for (at, [zero, _]) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
         evaluator.set_input(at, zero);
     }
-    let garble = |memory: &mut Memory, job: &mut Job<'_>| {
+    let garble = |memory: &mut PartLabelBuffer, job: &mut TimedPartJob<'_>| {
         garbler.garble(memory, &job.part, &mut job.tables);
     };
-    let evaluate = |memory: &mut Memory, job: &mut Job<'_>| {
+    let evaluate = |memory: &mut PartLabelBuffer, job: &mut TimedPartJob<'_>| {
         // The tables are those of the part.
         let _ = evaluator.evaluate(memory, &job.part, &job.tables);
     };
     let (mut garbling, mut evaluating, mut done) = (Duration::ZERO, Duration::ZERO, 0);
     let mut parts = (0..source.parts()).map(|index| source.part(index));
     while garbling + evaluating < limit {
-        let jobs: Vec<Job<'_>> =
-            parts.by_ref().take(PARTS).map(|part| Job { part, tables: Vec::new() }).collect();
+        let jobs: Vec<TimedPartJob<'_>> = parts
+            .by_ref()
+            .take(MEASURED_PARTS)
+            .map(|part| TimedPartJob { part, tables: Vec::new() })
+            .collect();
         if jobs.is_empty() {
             return (garbling, evaluating);
         }
@@ -268,26 +275,26 @@ fn gates(
 }
 
 /// The parts that are garbled before they are evaluated.
-const PARTS: usize = 32;
+const MEASURED_PARTS: usize = 32;
 
-struct Job<'a> {
-    part: Part<'a>,
+struct TimedPartJob<'a> {
+    part: CircuitPart<'a>,
     tables: Vec<u8>,
 }
 
 /// Works on all jobs.
 fn process<'a>(
     threads: usize,
-    jobs: Vec<Job<'a>>,
-    work: impl Fn(&mut Memory, &mut Job<'a>) + Sync,
-) -> Vec<Job<'a>> {
+    jobs: Vec<TimedPartJob<'a>>,
+    work: impl Fn(&mut PartLabelBuffer, &mut TimedPartJob<'a>) + Sync,
+) -> Vec<TimedPartJob<'a>> {
     with_workers(threads, work, |workers| {
         let mut done = Vec::with_capacity(jobs.len());
         for job in jobs {
             if !workers.has_room() {
                 done.extend(workers.take());
             }
-            let waits = job.part.waits;
+            let waits = job.part.dependencies;
             workers.add(job, waits);
         }
         done.extend(std::iter::from_fn(|| workers.take()));
@@ -303,17 +310,17 @@ fn scaled(duration: Duration, count: u64, tried: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use circuit::{Schedule, generate};
+    use circuit::{CircuitSchedule, generate};
 
     use super::*;
-    use crate::settings::Learns;
+    use crate::settings::OutputLearners;
 
     #[test]
     fn measuring_gives_all_steps() {
-        let schedule = Schedule::new(&generate::aes128());
-        let settings = Settings::default();
+        let schedule = CircuitSchedule::new(&generate::aes128());
+        let settings = ComputeSettings::default();
         let limit = Duration::from_millis(20);
-        let steps = Steps::measure(&schedule, &settings, limit).unwrap();
+        let steps = YaoSteps::measure(&schedule, &settings, limit).unwrap();
         for step in [steps.set_up, steps.inputs, steps.garble, steps.evaluate] {
             assert!(step > Duration::ZERO && step < Duration::from_secs(10), "{steps:?}");
         }
@@ -323,12 +330,12 @@ mod tests {
 
     #[test]
     fn private_outputs_take_fewer_bytes() {
-        let schedule = Schedule::new(&generate::aes128());
+        let schedule = CircuitSchedule::new(&generate::aes128());
         let of = |learns| {
-            let settings = Settings { learns, ..Settings::default() };
-            Traffic::of(&schedule, &settings, 1)
+            let settings = ComputeSettings { learns, ..ComputeSettings::default() };
+            PredictedTraffic::of(&schedule, &settings, 1)
         };
-        let [both, private] = [Learns::Both, Learns::Evaluator].map(of);
+        let [both, private] = [OutputLearners::Both, OutputLearners::Evaluator].map(of);
         assert_eq!(both.evaluator - private.evaluator, 32);
         assert_eq!(both.garbler, private.garbler);
     }

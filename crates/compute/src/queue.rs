@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 /// A queue, bounded by the sum of its items' weights.
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(crate) struct WeightedQueue<T> {
+    state: Mutex<WeightedQueueState<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct WeightedQueueState<T> {
     items: VecDeque<(T, usize)>,
     weight: usize,
     max_weight: usize,
@@ -21,16 +21,16 @@ struct State<T> {
 
 /// Why an item was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum WeightedPushError {
     /// The queue is closed.
     Closed,
     /// There was no room within the time.
     Full,
 }
 
-/// What [`Queue::pop_within`] finds.
+/// What [`WeightedQueue::pop_within`] finds.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Popped<T> {
+pub(crate) enum WeightedPopResult<T> {
     Item(T),
     /// Nothing within the time.
     Nothing,
@@ -38,13 +38,14 @@ pub(crate) enum Popped<T> {
     Closed,
 }
 
-impl<T> Queue<T> {
+impl<T> WeightedQueue<T> {
     pub(crate) fn new(max_weight: usize) -> Self {
-        let state = State { items: VecDeque::new(), weight: 0, max_weight, is_closed: false };
+        let state =
+            WeightedQueueState { items: VecDeque::new(), weight: 0, max_weight, is_closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, WeightedQueueState<T>> {
         // Every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +55,12 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     /// If the queue is closed, or stays full.
-    pub(crate) fn push(&self, item: T, weight: usize, limit: Duration) -> Result<(), Refused> {
+    pub(crate) fn push(
+        &self,
+        item: T,
+        weight: usize,
+        limit: Duration,
+    ) -> Result<(), WeightedPushError> {
         // Without an end if there is none that can be told.
         let end = Instant::now().checked_add(limit);
         let mut state = self.lock();
@@ -64,13 +70,13 @@ impl<T> Queue<T> {
         {
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Err(Refused::Full);
+                return Err(WeightedPushError::Full);
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.is_closed {
-            return Err(Refused::Closed);
+            return Err(WeightedPushError::Closed);
         }
         state.items.push_back((item, weight));
         state.weight += weight;
@@ -93,19 +99,19 @@ impl<T> Queue<T> {
     }
 
     /// Waits for an item for a limited time.
-    pub(crate) fn pop_within(&self, limit: Duration) -> Popped<T> {
+    pub(crate) fn pop_within(&self, limit: Duration) -> WeightedPopResult<T> {
         let end = Instant::now() + limit;
         let mut state = self.lock();
         loop {
             if let Some(item) = self.take(&mut state) {
-                return Popped::Item(item);
+                return WeightedPopResult::Item(item);
             }
             if state.is_closed {
-                return Popped::Closed;
+                return WeightedPopResult::Closed;
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Popped::Nothing;
+                return WeightedPopResult::Nothing;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -117,7 +123,7 @@ impl<T> Queue<T> {
         self.take(&mut self.lock())
     }
 
-    fn take(&self, state: &mut State<T>) -> Option<T> {
+    fn take(&self, state: &mut WeightedQueueState<T>) -> Option<T> {
         let (item, weight) = state.items.pop_front()?;
         state.weight -= weight;
         self.changed.notify_all();
@@ -126,7 +132,8 @@ impl<T> Queue<T> {
 
     /// Waits until all items are taken, or the queue is closed, for a limited time.
     pub(crate) fn wait_until_taken(&self, limit: Duration) {
-        let is_waiting = |state: &mut State<T>| !state.items.is_empty() && !state.is_closed;
+        let is_waiting =
+            |state: &mut WeightedQueueState<T>| !state.items.is_empty() && !state.is_closed;
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_waiting);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -174,7 +181,7 @@ mod tests {
 
     #[test]
     fn items_are_taken_in_their_order() {
-        let queue = Arc::new(Queue::new(3));
+        let queue = Arc::new(WeightedQueue::new(3));
         let pushing = queue.clone();
         let thread = thread::spawn(move || {
             let pushed = (0..1_000).all(|item| pushing.push(item, 1 + item % 4, LONG).is_ok());
@@ -184,25 +191,25 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert!(thread.join().unwrap());
         assert_eq!(taken, (0..1_000).collect::<Vec<_>>());
-        assert_eq!(queue.push(0, 0, LONG), Err(Refused::Closed));
+        assert_eq!(queue.push(0, 0, LONG), Err(WeightedPushError::Closed));
     }
 
     #[test]
     fn a_closed_queue_ends_who_waits_for_room() {
-        let queue = Arc::new(Queue::new(1));
+        let queue = Arc::new(WeightedQueue::new(1));
         queue.push(1, 1, LONG).unwrap();
         let pushing = queue.clone();
         let thread = thread::spawn(move || pushing.push(2, 1, LONG));
         queue.close_after(Some(9));
-        assert_eq!(thread.join().unwrap(), Err(Refused::Closed));
-        assert_eq!(queue.pop_within(LONG), Popped::Item(1));
-        assert_eq!(queue.pop_within(LONG), Popped::Item(9));
-        assert_eq!(queue.pop_within(LONG), Popped::Closed);
+        assert_eq!(thread.join().unwrap(), Err(WeightedPushError::Closed));
+        assert_eq!(queue.pop_within(LONG), WeightedPopResult::Item(1));
+        assert_eq!(queue.pop_within(LONG), WeightedPopResult::Item(9));
+        assert_eq!(queue.pop_within(LONG), WeightedPopResult::Closed);
     }
 
     #[test]
     fn who_waits_until_items_are_taken_goes_on_then() {
-        let queue = Arc::new(Queue::new(2));
+        let queue = Arc::new(WeightedQueue::new(2));
         queue.push(1, 1, LONG).unwrap();
         queue.push(2, 1, LONG).unwrap();
         let taking = queue.clone();
@@ -214,19 +221,19 @@ mod tests {
 
     #[test]
     fn waiting_ends_after_its_time() {
-        let queue = Queue::new(1);
+        let queue = WeightedQueue::new(1);
         let short = Duration::from_millis(1);
         queue.push((), 0, LONG).unwrap();
         queue.wait_until_taken(short);
         assert_eq!(queue.try_pop(), Some(()));
         queue.wait_until_taken(LONG);
-        let closed = Queue::new(1);
+        let closed = WeightedQueue::new(1);
         closed.close_after(Some(()));
         closed.wait_until_taken(LONG);
-        assert_eq!(queue.pop_within(short), Popped::Nothing);
+        assert_eq!(queue.pop_within(short), WeightedPopResult::Nothing);
         queue.push((), 1, Duration::MAX).unwrap();
         assert_eq!(queue.try_pop(), Some(()));
         queue.push((), 2, short).unwrap();
-        assert_eq!(queue.push((), 1, short), Err(Refused::Full));
+        assert_eq!(queue.push((), 1, short), Err(WeightedPushError::Full));
     }
 }

@@ -5,9 +5,9 @@ use blocks::Block;
 use crate::error::Error;
 
 /// Where a party's random blocks come from.
-pub(crate) struct Random(blocks::prg::Prg);
+pub(crate) struct PartyRng(blocks::prg::Prg);
 
-impl Random {
+impl PartyRng {
     /// A generator with a seed of the system.
     pub(crate) fn system() -> Result<Self, Error> {
         let mut seed = zeroize::Zeroizing::new([0; 16]);

@@ -3,19 +3,19 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use circuit::Source;
+use circuit::CircuitSource;
 use transport::Connection;
 use zeroize::Zeroizing;
 
-use crate::error::{Error, Phase, Reason};
-use crate::figures::{Figures, PhaseFigures};
+use crate::error::{ComputeAbortReason, ComputePhase, Error};
+use crate::figures::{PhaseFigures, PhaseFiguresRecorder};
 use crate::gmw;
-use crate::link::{Frames, Link};
+use crate::link::{PartyFrameQueues, PartyLink};
 use crate::parties::{evaluator, garbler};
-use crate::party::{Party, SetUp};
-use crate::random::Random;
-use crate::settings::{Learns, Protocol, Role, Settings};
-use crate::wire::Hello;
+use crate::party::{ComputeParty, ObliviousTransferSetUp};
+use crate::random::PartyRng;
+use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings, OutputLearners};
+use crate::wire::ComputeHello;
 
 /// The most bits of an input.
 const MAX_INPUT_BITS: u32 = 1 << 28;
@@ -26,19 +26,19 @@ const MAX_OUTPUT_BITS: usize = 8 * ((1 << 20) - 16);
 ///
 /// The base transfers are made in a thread of their own from the beginning: a circuit can be loaded
 /// meanwhile.
-pub struct Session {
+pub struct ComputeSession {
     /// Dropped first: that ends the thread of the set-up.
-    link: Link,
-    setup: SetUp,
-    party: Party,
+    link: PartyLink,
+    setup: ObliviousTransferSetUp,
+    party: ComputeParty,
     has_failed: bool,
 }
 
 /// Follows how far a session is, from another thread.
 #[derive(Clone)]
-pub struct Watch(Arc<Figures>);
+pub struct ComputeProgress(Arc<PhaseFiguresRecorder>);
 
-impl Watch {
+impl ComputeProgress {
     /// The ANDs that were garbled, evaluated or opened, in all instances together.
     pub fn ands(&self) -> u64 {
         self.0.ands()
@@ -47,9 +47,9 @@ impl Watch {
 
 /// Stops a session, from another thread.
 #[derive(Clone)]
-pub struct Stopper(Frames);
+pub struct ComputeStopper(PartyFrameQueues);
 
-impl Stopper {
+impl ComputeStopper {
     /// Stops it, unless it is finished: what it runs, now or later, ends with [`Error::Stopped`].
     /// The other party is told; the session waits for that when it is dropped, for two seconds at
     /// most.
@@ -58,18 +58,22 @@ impl Stopper {
     }
 }
 
-impl Session {
+impl ComputeSession {
     /// Starts a session on a connection of `transport`. The other party has the other role.
     ///
     /// # Errors
     /// If the system gives no thread or no random bytes.
-    pub fn start(connection: Connection, role: Role, settings: Settings) -> Result<Self, Error> {
+    pub fn start(
+        connection: Connection,
+        role: ComputeRole,
+        settings: ComputeSettings,
+    ) -> Result<Self, Error> {
         let limited = connection.set_timeout(Some(settings.timeout));
         limited.map_err(Error::system)?;
         let closer = connection.closer();
         let (reader, writer) = connection.split();
         let closer = Box::new(move || closer.close());
-        Self::new(reader, writer, Some(closer), role, settings, Random::system()?)
+        Self::new(reader, writer, Some(closer), role, settings, PartyRng::system()?)
     }
 
     /// Starts a session on any reliable stream, whose reads and writes end with
@@ -82,29 +86,37 @@ impl Session {
     pub fn over(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
-        role: Role,
-        settings: Settings,
+        role: ComputeRole,
+        settings: ComputeSettings,
     ) -> Result<Self, Error> {
-        Self::new(reader, writer, None, role, settings, Random::system()?)
+        Self::new(reader, writer, None, role, settings, PartyRng::system()?)
     }
 
     pub(crate) fn new(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
         closer: Option<Box<dyn Fn() + Send + Sync>>,
-        role: Role,
-        settings: Settings,
-        mut random: Random,
+        role: ComputeRole,
+        settings: ComputeSettings,
+        mut random: PartyRng,
     ) -> Result<Self, Error> {
-        let figures = Arc::new(Figures::new());
-        figures.enter(Phase::Setup);
-        let Settings { protocol, transfers, .. } = settings;
-        let hello = Hello { role, protocol, transfers };
-        let link = Link::new(reader, writer, closer, hello, settings.timeout, figures.clone())?;
+        let figures = Arc::new(PhaseFiguresRecorder::new());
+        figures.enter(ComputePhase::Setup);
+        let ComputeSettings { protocol, transfers, .. } = settings;
+        let hello = ComputeHello { role, protocol, transfers };
+        let link =
+            PartyLink::new(reader, writer, closer, hello, settings.timeout, figures.clone())?;
         let offset = Zeroizing::new(random.block().with_lsb(true));
-        let mut party =
-            Party { role, settings, frames: link.frames(), figures, offset, number: 0, random };
-        let setup = SetUp::start(party.setting_up())?;
+        let mut party = ComputeParty {
+            role,
+            settings,
+            frames: link.frames(),
+            figures,
+            offset,
+            number: 0,
+            random,
+        };
+        let setup = ObliviousTransferSetUp::start(party.set_up_task())?;
         Ok(Self { link, setup, party, has_failed: false })
     }
 
@@ -115,7 +127,11 @@ impl Session {
     /// # Errors
     /// If the other party computes something else, does what it may not, or is gone. The session
     /// can then not be used any more.
-    pub fn run(&mut self, source: &dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn run(
+        &mut self,
+        source: &dyn CircuitSource,
+        input: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
         if self.has_failed {
             return Err(Error::Failed);
         }
@@ -126,12 +142,16 @@ impl Session {
         Ok(output)
     }
 
-    fn try_run(&mut self, source: &dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    fn try_run(
+        &mut self,
+        source: &dyn CircuitSource,
+        input: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
         let shape = source.shape();
         let role = self.party.role;
         let expected = match role {
-            Role::Garbler => shape.garbler_inputs,
-            Role::Evaluator => shape.evaluator_inputs,
+            ComputeRole::Garbler => shape.garbler_inputs,
+            ComputeRole::Evaluator => shape.evaluator_inputs,
         };
         if input.len() != expected.div_ceil(8) as usize {
             return Err(Error::InputLen { role, expected, given: input.len() * 8 });
@@ -141,20 +161,20 @@ impl Session {
             return Err(Error::TooLarge);
         }
         let run = match (self.party.settings.protocol, role) {
-            (Protocol::Yao, Role::Garbler) => garbler::run,
-            (Protocol::Yao, Role::Evaluator) => evaluator::run,
-            (Protocol::Gmw, _) => gmw::run,
+            (ComputeProtocol::Yao, ComputeRole::Garbler) => garbler::run,
+            (ComputeProtocol::Yao, ComputeRole::Evaluator) => evaluator::run,
+            (ComputeProtocol::Gmw, _) => gmw::run,
         };
         run(&mut self.party, &mut self.setup, source, input)
     }
 
     /// From the next instance on, another party learns the output. Both parties change it alike.
-    pub fn set_learns(&mut self, learns: Learns) {
+    pub fn set_learns(&mut self, learns: OutputLearners) {
         self.party.settings.learns = learns;
     }
 
-    /// What the phases have taken so far, in the order of [`Phase::ALL`].
-    pub fn figures(&self) -> [PhaseFigures; Phase::ALL.len()] {
+    /// What the phases have taken so far, in the order of [`ComputePhase::ALL`].
+    pub fn figures(&self) -> [PhaseFigures; ComputePhase::ALL.len()] {
         self.party.figures.phases()
     }
 
@@ -165,18 +185,18 @@ impl Session {
     }
 
     /// A handle with which another thread sees how far the session is.
-    pub fn watch(&self) -> Watch {
-        Watch(self.party.figures.clone())
+    pub fn watch(&self) -> ComputeProgress {
+        ComputeProgress(self.party.figures.clone())
     }
 
     /// A handle with which another thread stops the session.
-    pub fn stopper(&self) -> Stopper {
-        Stopper(self.party.frames.clone())
+    pub fn stopper(&self) -> ComputeStopper {
+        ComputeStopper(self.party.frames.clone())
     }
 
     /// Ends the session without a result, and tells the other party why: for what this party finds
     /// out only after the start, for example that its circuit cannot be loaded.
-    pub fn give_up(self, reason: Reason) {
+    pub fn give_up(self, reason: ComputeAbortReason) {
         self.link.give_up(reason);
     }
 

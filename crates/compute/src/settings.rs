@@ -4,16 +4,16 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use circuit::Source;
-use garble::Scheme;
-use ot::extension::{Extension, Kind, Security};
+use circuit::CircuitSource;
+use garble::GarblingScheme;
+use ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
 
-use crate::malformed::Malformed;
+use crate::malformed::MalformedComputeFrame;
 
 /// How the parties compute. Roles, settings, circuits and outputs are the same in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Protocol {
+pub enum ComputeProtocol {
     /// Yao's: one party garbles the circuit, the other evaluates it. A few rounds, whatever the
     /// circuit.
     #[default]
@@ -24,7 +24,7 @@ pub enum Protocol {
     Gmw = 1,
 }
 
-impl Protocol {
+impl ComputeProtocol {
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,22 +34,22 @@ impl Protocol {
     }
 }
 
-/// The part of a party. With [`Protocol::Gmw`] both do nearly the same.
+/// The part of a party. With [`ComputeProtocol::Gmw`] both do nearly the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Role {
+pub enum ComputeRole {
     /// Garbles the circuit, and has its first input.
     Garbler = 1,
     /// Evaluates it, and has its second input.
     Evaluator = 2,
 }
 
-impl Role {
-    pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
+impl ComputeRole {
+    pub(crate) fn parse(number: u8) -> Result<Self, MalformedComputeFrame> {
         match number {
             1 => Ok(Self::Garbler),
             2 => Ok(Self::Evaluator),
-            _ => Err(Malformed::Value("role")),
+            _ => Err(MalformedComputeFrame::Value("role")),
         }
     }
 
@@ -63,7 +63,7 @@ impl Role {
     }
 }
 
-impl std::fmt::Display for Role {
+impl std::fmt::Display for ComputeRole {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::Garbler => "garbler",
@@ -75,7 +75,7 @@ impl std::fmt::Display for Role {
 /// Who learns the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Learns {
+pub enum OutputLearners {
     /// Both parties.
     #[default]
     Both = 1,
@@ -85,37 +85,37 @@ pub enum Learns {
     Garbler = 3,
 }
 
-impl Learns {
-    pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
+impl OutputLearners {
+    pub(crate) fn parse(number: u8) -> Result<Self, MalformedComputeFrame> {
         match number {
             1 => Ok(Self::Both),
             2 => Ok(Self::Evaluator),
             3 => Ok(Self::Garbler),
-            _ => Err(Malformed::Value("party that learns the output")),
+            _ => Err(MalformedComputeFrame::Value("party that learns the output")),
         }
     }
 
     /// Whether this party learns it.
-    pub fn includes(self, role: Role) -> bool {
+    pub fn includes(self, role: ComputeRole) -> bool {
         match self {
             Self::Both => true,
-            Self::Evaluator => role == Role::Evaluator,
-            Self::Garbler => role == Role::Garbler,
+            Self::Evaluator => role == ComputeRole::Evaluator,
+            Self::Garbler => role == ComputeRole::Garbler,
         }
     }
 }
 
 /// How a session computes. Both parties need the same, but for `timeout` and `threads`.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ComputeSettings {
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: ComputeProtocol,
     /// The garbling scheme of Yao's protocol. The other one has none.
-    pub scheme: Scheme,
+    pub scheme: GarblingScheme,
     /// The oblivious transfers.
-    pub transfers: Extension,
+    pub transfers: OtExtension,
     /// Who learns the output.
-    pub learns: Learns,
+    pub learns: OutputLearners,
     /// How long a party waits for a sign of life of the other one.
     pub timeout: Duration,
     /// The threads that garble or evaluate, at most; 0 is taken for 1. What is sent does not depend
@@ -123,20 +123,23 @@ pub struct Settings {
     pub threads: usize,
 }
 
-impl Settings {
+impl ComputeSettings {
     /// As many threads as can be of use for a circuit.
-    pub(crate) fn threads_for(&self, source: &dyn Source) -> usize {
+    pub(crate) fn threads_for(&self, source: &dyn CircuitSource) -> usize {
         usize::try_from(source.parts()).map_or(self.threads, |parts| self.threads.min(parts))
     }
 }
 
-impl Default for Settings {
+impl Default for ComputeSettings {
     fn default() -> Self {
         Self {
-            protocol: Protocol::Yao,
-            scheme: Scheme::HalfGates,
-            transfers: Extension { kind: Kind::Iknp, security: Security::SemiHonest },
-            learns: Learns::Both,
+            protocol: ComputeProtocol::Yao,
+            scheme: GarblingScheme::HalfGates,
+            transfers: OtExtension {
+                kind: OtExtensionKind::Iknp,
+                security: OtExtensionSecurity::SemiHonest,
+            },
+            learns: OutputLearners::Both,
             timeout: Duration::from_secs(30),
             threads: thread::available_parallelism().map_or(1, NonZero::get),
         }
@@ -144,21 +147,21 @@ impl Default for Settings {
 }
 
 /// A scheme on the wire.
-pub(crate) fn scheme_number(scheme: Scheme) -> u8 {
+pub(crate) fn scheme_number(scheme: GarblingScheme) -> u8 {
     scheme as u8 + 1
 }
 
 /// The transfers on the wire: the extension, and 128 if the receiver's messages are checked. The
 /// base transfers are those over Ristretto.
-pub(crate) fn transfers_number(transfers: Extension) -> u8 {
+pub(crate) fn transfers_number(transfers: OtExtension) -> u8 {
     let kind = match transfers.kind {
-        Kind::Iknp => 1,
-        Kind::SoftSpoken2 => 2,
-        Kind::SoftSpoken4 => 4,
-        Kind::SoftSpoken8 => 8,
+        OtExtensionKind::Iknp => 1,
+        OtExtensionKind::SoftSpoken2 => 2,
+        OtExtensionKind::SoftSpoken4 => 4,
+        OtExtensionKind::SoftSpoken8 => 8,
     };
     match transfers.security {
-        Security::SemiHonest => kind,
-        Security::MaliciousReceiver => kind | 128,
+        OtExtensionSecurity::SemiHonest => kind,
+        OtExtensionSecurity::MaliciousReceiver => kind | 128,
     }
 }

@@ -8,20 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use circuit::{Builder, Circuit, Schedule, bits, generate};
+use circuit::{Circuit, CircuitBuilder, CircuitSchedule, bits, generate};
 
-use crate::predict::{Traffic, Writer};
+use crate::predict::{PredictedTraffic, ShutdownOnDropWriter};
 use crate::{
-    Error, Extension, Learns, PhaseFigures, Role, Scheme, Session, Settings, TransferKind,
-    TransferSecurity,
+    ComputeRole, ComputeSession, ComputeSettings, Error, GarblingScheme, OtExtension,
+    OutputLearners, PhaseFigures, TransferKind, TransferSecurity,
 };
 
 /// A session over a socket.
-fn session(socket: &UnixStream, role: Role, settings: Settings) -> Session {
+fn session(socket: &UnixStream, role: ComputeRole, settings: ComputeSettings) -> ComputeSession {
     socket.set_read_timeout(Some(settings.timeout)).unwrap();
     socket.set_write_timeout(Some(settings.timeout)).unwrap();
     let [reader, writer] = [(); 2].map(|()| socket.try_clone().unwrap());
-    Session::over(reader, Writer(writer), role, settings).unwrap()
+    ComputeSession::over(reader, ShutdownOnDropWriter(writer), role, settings).unwrap()
 }
 
 type Output = Result<Option<Vec<u8>>, Error>;
@@ -30,12 +30,12 @@ type Output = Result<Option<Vec<u8>>, Error>;
 fn run(
     circuits: [&Circuit; 2],
     inputs: [&[u8]; 2],
-    settings: [Settings; 2],
+    settings: [ComputeSettings; 2],
     times: u32,
 ) -> [Output; 2] {
     let (here, there) = UnixStream::pair().unwrap();
-    let schedules = circuits.map(Schedule::new);
-    let party = |socket: UnixStream, role: Role| {
+    let schedules = circuits.map(CircuitSchedule::new);
+    let party = |socket: UnixStream, role: ComputeRole| {
         let at = role as usize - 1;
         let mut session = session(&socket, role, settings[at]);
         drop(socket);
@@ -46,8 +46,8 @@ fn run(
         session.finish().map(|()| output)
     };
     thread::scope(|scope| {
-        let evaluator = scope.spawn(|| party(there, Role::Evaluator));
-        let garbler = party(here, Role::Garbler);
+        let evaluator = scope.spawn(|| party(there, ComputeRole::Evaluator));
+        let garbler = party(here, ComputeRole::Garbler);
         [garbler, evaluator.join().unwrap()]
     })
 }
@@ -69,8 +69,8 @@ const ENCRYPTED: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be
 #[test]
 fn aes_128_is_that_of_fips_197_in_every_scheme() {
     let circuit = generate::aes128();
-    for scheme in Scheme::ALL {
-        let settings = Settings { scheme, ..Settings::default() };
+    for scheme in GarblingScheme::ALL {
+        let settings = ComputeSettings { scheme, ..ComputeSettings::default() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 3);
         for output in outputs {
             assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{scheme:?}");
@@ -82,11 +82,11 @@ fn aes_128_is_that_of_fips_197_in_every_scheme() {
 fn the_output_goes_to_whom_both_have_chosen() {
     let circuit = generate::aes128();
     for (learns, told) in [
-        (Learns::Both, [true, true]),
-        (Learns::Garbler, [true, false]),
-        (Learns::Evaluator, [false, true]),
+        (OutputLearners::Both, [true, true]),
+        (OutputLearners::Garbler, [true, false]),
+        (OutputLearners::Evaluator, [false, true]),
     ] {
-        let settings = Settings { learns, ..Settings::default() };
+        let settings = ComputeSettings { learns, ..ComputeSettings::default() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2);
         for (output, is_told) in outputs.into_iter().zip(told) {
             assert_eq!(output.unwrap(), is_told.then(|| ENCRYPTED.to_vec()), "{learns:?}");
@@ -97,14 +97,14 @@ fn the_output_goes_to_whom_both_have_chosen() {
 #[test]
 fn parties_may_have_no_input_and_outputs_may_be_inputs_and_constants() {
     for inputs in [[9, 0], [0, 9], [5, 11]] {
-        let mut builder = Builder::new(&inputs);
+        let mut builder = CircuitBuilder::new(&inputs);
         let all = [builder.input(0), builder.input(1)].concat();
         let sum = builder.count_ones(&all);
         let circuit = builder.finish(&[&sum, &all, &[circuit::ONE, circuit::ZERO]]);
         let bytes = inputs.map(|bits| vec![1; bits.div_ceil(8) as usize]);
         let given = [&bytes[0][..], &bytes[1][..]];
         let right = expected(&circuit, given);
-        for output in run([&circuit; 2], given, [Settings::default(); 2], 2) {
+        for output in run([&circuit; 2], given, [ComputeSettings::default(); 2], 2) {
             assert_eq!(output.unwrap().as_ref(), Some(&right), "{inputs:?}");
         }
     }
@@ -115,8 +115,8 @@ fn every_kind_of_transfers_gives_the_labels() {
     let circuit = generate::aes128();
     for kind in TransferKind::ALL {
         for security in [TransferSecurity::SemiHonest, TransferSecurity::MaliciousReceiver] {
-            let transfers = Extension { kind, security };
-            let settings = Settings { transfers, ..Settings::default() };
+            let transfers = OtExtension { kind, security };
+            let settings = ComputeSettings { transfers, ..ComputeSettings::default() };
             for output in run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2) {
                 assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{transfers:?}");
             }
@@ -127,12 +127,12 @@ fn every_kind_of_transfers_gives_the_labels() {
 #[test]
 fn the_predicted_bytes_are_those_that_are_sent() {
     let circuit = generate::minimum(900, 900, 20);
-    let schedule = Schedule::new(&circuit);
-    let learners = [Learns::Both, Learns::Evaluator, Learns::Garbler];
-    for (scheme, learns) in Scheme::ALL.into_iter().zip(learners.into_iter().cycle()) {
-        let settings = Settings { scheme, learns, ..Settings::default() };
+    let schedule = CircuitSchedule::new(&circuit);
+    let learners = [OutputLearners::Both, OutputLearners::Evaluator, OutputLearners::Garbler];
+    for (scheme, learns) in GarblingScheme::ALL.into_iter().zip(learners.into_iter().cycle()) {
+        let settings = ComputeSettings { scheme, learns, ..ComputeSettings::default() };
         let (here, there) = UnixStream::pair().unwrap();
-        let sent = |socket: UnixStream, role: Role| {
+        let sent = |socket: UnixStream, role: ComputeRole| {
             let mut session = session(&socket, role, settings);
             for _ in 0..2 {
                 session.run(&schedule, &[0x3c; 2_250]).unwrap();
@@ -142,13 +142,13 @@ fn the_predicted_bytes_are_those_that_are_sent() {
             figures
         };
         let [garbler, evaluator] = thread::scope(|scope| {
-            let evaluator = scope.spawn(|| sent(there, Role::Evaluator));
-            [sent(here, Role::Garbler), evaluator.join().unwrap()]
+            let evaluator = scope.spawn(|| sent(there, ComputeRole::Evaluator));
+            [sent(here, ComputeRole::Garbler), evaluator.join().unwrap()]
         });
         let received = |figures: &[PhaseFigures]| -> u64 {
             figures.iter().map(|phase| phase.bytes_received).sum()
         };
-        let traffic = Traffic::of(&schedule, &settings, 2);
+        let traffic = PredictedTraffic::of(&schedule, &settings, 2);
         let sent = |figures: &[PhaseFigures]| -> u64 {
             figures.iter().map(|phase| phase.bytes_sent).sum()
         };
@@ -166,8 +166,8 @@ fn more_transfers_than_one_frame_has() {
         .collect();
     let inputs = [&inputs[0][..], &inputs[1][..]];
     let right = expected(&circuit, inputs);
-    for scheme in Scheme::ALL {
-        let settings = Settings { scheme, ..Settings::default() };
+    for scheme in GarblingScheme::ALL {
+        let settings = ComputeSettings { scheme, ..ComputeSettings::default() };
         for output in run([&circuit; 2], inputs, [settings; 2], 1) {
             assert_eq!(output.unwrap().as_ref(), Some(&right), "{scheme:?}");
         }
@@ -175,7 +175,11 @@ fn more_transfers_than_one_frame_has() {
 }
 
 /// The errors of both parties.
-fn refused(circuits: [&Circuit; 2], inputs: [&[u8]; 2], settings: [Settings; 2]) -> [String; 2] {
+fn refused(
+    circuits: [&Circuit; 2],
+    inputs: [&[u8]; 2],
+    settings: [ComputeSettings; 2],
+) -> [String; 2] {
     run(circuits, inputs, settings, 1).map(|output| {
         let error = output.unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");
@@ -185,9 +189,10 @@ fn refused(circuits: [&Circuit; 2], inputs: [&[u8]; 2], settings: [Settings; 2])
 
 #[test]
 fn parties_that_compute_something_else_say_so() {
-    let settings = Settings { timeout: Duration::from_secs(5), ..Settings::default() };
+    let settings =
+        ComputeSettings { timeout: Duration::from_secs(5), ..ComputeSettings::default() };
     let aes = generate::aes128();
-    let mut other = Builder::new(&[128, 128]);
+    let mut other = CircuitBuilder::new(&[128, 128]);
     let [a, b] = [other.input(0), other.input(1)];
     let sum = other.add(&a, &b);
     let other = other.finish(&[&sum]);
@@ -198,11 +203,11 @@ fn parties_that_compute_something_else_say_so() {
     for error in refused([&aes, &sha], [&KEY, &[0; 48]], [settings; 2]) {
         assert!(error.contains("128 and 128 bits to 128"), "{error}");
     }
-    let private = Settings { learns: Learns::Evaluator, ..settings };
+    let private = ComputeSettings { learns: OutputLearners::Evaluator, ..settings };
     for error in refused([&aes; 2], [&KEY, &BLOCK], [settings, private]) {
         assert!(error.contains("who learns the output"), "{error}");
     }
-    let scheme = Settings { scheme: Scheme::FixedKey, ..settings };
+    let scheme = ComputeSettings { scheme: GarblingScheme::FixedKey, ..settings };
     for error in refused([&aes; 2], [&KEY, &BLOCK], [scheme, settings]) {
         assert!(error.contains("scheme"), "{error}");
     }

@@ -4,6 +4,6 @@ mod begin;
 mod frame;
 mod hello;
 
-pub(crate) use begin::Begin;
-pub(crate) use frame::{Frame, HEADER_LEN, Kind, parse_header};
-pub(crate) use hello::Hello;
+pub(crate) use begin::ComputeBegin;
+pub(crate) use frame::{ComputeFrame, ComputeFrameKind, HEADER_LEN, parse_header};
+pub(crate) use hello::ComputeHello;

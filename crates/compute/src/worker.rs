@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// A thread. Dropped, it goes on if it has not ended.
-pub(crate) struct Worker<T> {
+pub(crate) struct TimedJoinHandle<T> {
     /// Loses its sender when the work ends.
     ended: Receiver<()>,
     thread: Option<JoinHandle<T>>,
 }
 
-impl<T: Send + 'static> Worker<T> {
+impl<T: Send + 'static> TimedJoinHandle<T> {
     /// Starts it.
     ///
     /// # Errors

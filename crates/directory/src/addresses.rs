@@ -13,11 +13,11 @@ pub const MAX_ADDRESSES: u8 = 16;
 /// An address has one text and a list has one encoding, so two lists are equal exactly when their
 /// bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Addresses(Vec<SocketAddr>);
+pub struct ChannelAddresses(Vec<SocketAddr>);
 
 /// Why addresses, or bytes, are not a list of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressesError {
+pub enum ChannelAddressesError {
     /// The number of addresses is not 1 to [`MAX_ADDRESSES`].
     #[error("{found} addresses: give 1 to {MAX_ADDRESSES}")]
     Count {
@@ -44,20 +44,20 @@ pub enum AddressesError {
     Short,
 }
 
-impl Addresses {
+impl ChannelAddresses {
     /// A list of these addresses.
     ///
     /// # Errors
     /// Unless there are 1 to [`MAX_ADDRESSES`], all different, and each is of one host and port.
-    pub fn new(addresses: Vec<SocketAddr>) -> Result<Self, AddressesError> {
+    pub fn new(addresses: Vec<SocketAddr>) -> Result<Self, ChannelAddressesError> {
         let found = addresses.len();
         if !(1..=usize::from(MAX_ADDRESSES)).contains(&found) {
-            return Err(AddressesError::Count { found });
+            return Err(ChannelAddressesError::Count { found });
         }
         for (place, address) in addresses.iter().enumerate() {
             check(*address)?;
             if addresses[..place].contains(address) {
-                return Err(AddressesError::Repeated(*address));
+                return Err(ChannelAddressesError::Repeated(*address));
             }
         }
         Ok(Self(addresses))
@@ -75,7 +75,7 @@ impl Addresses {
     }
 
     /// Whether one of them belongs to this host.
-    pub fn include(&self, host: IpAddr) -> bool {
+    pub fn includes_host(&self, host: IpAddr) -> bool {
         self.0.iter().any(|address| address.ip() == host)
     }
 
@@ -84,10 +84,10 @@ impl Addresses {
     ///
     /// # Errors
     /// When `bytes` do not begin with a list.
-    pub fn parse_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), AddressesError> {
-        let (&count, mut rest) = bytes.split_first().ok_or(AddressesError::Short)?;
+    pub fn parse_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), ChannelAddressesError> {
+        let (&count, mut rest) = bytes.split_first().ok_or(ChannelAddressesError::Short)?;
         if !(1..=MAX_ADDRESSES).contains(&count) {
-            return Err(AddressesError::Count { found: count.into() });
+            return Err(ChannelAddressesError::Count { found: count.into() });
         }
         let mut addresses = Vec::with_capacity(count.into());
         for _ in 0..count {
@@ -119,13 +119,13 @@ impl Addresses {
     }
 }
 
-impl From<Addresses> for Vec<SocketAddr> {
-    fn from(addresses: Addresses) -> Self {
+impl From<ChannelAddresses> for Vec<SocketAddr> {
+    fn from(addresses: ChannelAddresses) -> Self {
         addresses.0
     }
 }
 
-impl fmt::Display for Addresses {
+impl fmt::Display for ChannelAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, address) in self.0.iter().enumerate() {
             if place > 0 {
@@ -137,26 +137,26 @@ impl fmt::Display for Addresses {
     }
 }
 
-fn check(address: SocketAddr) -> Result<(), AddressesError> {
+fn check(address: SocketAddr) -> Result<(), ChannelAddressesError> {
     let ip = address.ip();
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     if ip.is_unspecified() || ip.is_multicast() || is_broadcast || address.port() == 0 {
-        return Err(AddressesError::NotOne(address));
+        return Err(ChannelAddressesError::NotOne(address));
     }
     if let SocketAddr::V6(v6) = address {
         if v6.ip().to_ipv4_mapped().is_some() {
-            return Err(AddressesError::Mapped(address));
+            return Err(ChannelAddressesError::Mapped(address));
         }
         // The encoding has no scope and no flow label.
         if v6.ip().is_unicast_link_local() || v6.scope_id() != 0 || v6.flowinfo() != 0 {
-            return Err(AddressesError::OneLink(address));
+            return Err(ChannelAddressesError::OneLink(address));
         }
     }
     Ok(())
 }
 
-fn parse_address(bytes: &[u8]) -> Result<(SocketAddr, &[u8]), AddressesError> {
-    let short = AddressesError::Short;
+fn parse_address(bytes: &[u8]) -> Result<(SocketAddr, &[u8]), ChannelAddressesError> {
+    let short = ChannelAddressesError::Short;
     let (family, rest) = bytes.split_first().ok_or(short)?;
     let (ip, rest) = match family {
         4 => {
@@ -167,7 +167,7 @@ fn parse_address(bytes: &[u8]) -> Result<(SocketAddr, &[u8]), AddressesError> {
             let (octets, rest) = rest.split_first_chunk::<16>().ok_or(short)?;
             (IpAddr::from(*octets), rest)
         }
-        other => return Err(AddressesError::Family(*other)),
+        other => return Err(ChannelAddressesError::Family(*other)),
     };
     let (port, rest) = rest.split_first_chunk().ok_or(short)?;
     Ok((SocketAddr::new(ip, u16::from_be_bytes(*port)), rest))
@@ -181,8 +181,8 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// The list in a text, separated by spaces.
-    pub(crate) fn list(text: &str) -> Addresses {
-        Addresses::new(read(text)).unwrap()
+    pub(crate) fn list(text: &str) -> ChannelAddresses {
+        ChannelAddresses::new(read(text)).unwrap()
     }
 
     fn read(text: &str) -> Vec<SocketAddr> {
@@ -190,13 +190,13 @@ pub(super) mod tests {
     }
 
     /// Any valid list.
-    pub(crate) fn lists() -> impl Strategy<Value = Addresses> {
+    pub(crate) fn lists() -> impl Strategy<Value = ChannelAddresses> {
         let v4 = any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
         let v6 = any::<u128>().prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)));
         let address =
             (prop_oneof![v4, v6], 1_u16..).prop_map(|(ip, port)| SocketAddr::new(ip, port));
         let addresses = proptest::collection::vec(address, 1..=usize::from(MAX_ADDRESSES));
-        addresses.prop_filter_map("no list", |addresses| Addresses::new(addresses).ok())
+        addresses.prop_filter_map("no list", |addresses| ChannelAddresses::new(addresses).ok())
     }
 
     #[test]
@@ -214,12 +214,15 @@ pub(super) mod tests {
             ("[fe80::1]:1", "[fe80::1]:1 is not known beyond its link"),
             ("[fd00::1%2]:1", "[fd00::1%2]:1 is not known beyond its link"),
         ] {
-            let refused = Addresses::new(read(text)).unwrap_err().to_string();
+            let refused = ChannelAddresses::new(read(text)).unwrap_err().to_string();
             assert!(refused.starts_with(error), "{text}: {refused}");
         }
         let many: Vec<String> = (1..=17).map(|port| format!("192.0.2.1:{port}")).collect();
-        assert_eq!(Addresses::new(read(&many.join(" "))), Err(AddressesError::Count { found: 17 }));
-        assert!(Addresses::new(read(&many[1..].join(" "))).is_ok());
+        assert_eq!(
+            ChannelAddresses::new(read(&many.join(" "))),
+            Err(ChannelAddressesError::Count { found: 17 })
+        );
+        assert!(ChannelAddresses::new(read(&many[1..].join(" "))).is_ok());
     }
 
     #[test]
@@ -229,8 +232,8 @@ pub(super) mod tests {
         bytes.extend([0; 11]);
         bytes.extend([2, 0, 80]);
         assert_eq!(list.encode(), bytes);
-        assert!(list.include("192.0.2.1".parse().unwrap()));
-        assert!(!list.include("192.0.2.2".parse().unwrap()));
+        assert!(list.includes_host("192.0.2.1".parse().unwrap()));
+        assert!(!list.includes_host("192.0.2.2".parse().unwrap()));
         assert!(list.have_two_hosts() && !self::list("[::1]:1 [::1]:2").have_two_hosts());
         assert_eq!(list.to_string(), "192.0.2.1:6522, [2001:db8::2]:80");
     }
@@ -238,17 +241,20 @@ pub(super) mod tests {
     #[test]
     fn wrong_bytes_are_refused() {
         for (bytes, error) in [
-            (&[][..], AddressesError::Short),
-            (&[0], AddressesError::Count { found: 0 }),
-            (&[17], AddressesError::Count { found: 17 }),
-            (&[1, 5, 192, 0, 2, 1, 0, 80], AddressesError::Family(5)),
-            (&[1, 4, 192, 0, 2, 1, 0], AddressesError::Short),
-            (&[2, 4, 192, 0, 2, 1, 0, 80], AddressesError::Short),
+            (&[][..], ChannelAddressesError::Short),
+            (&[0], ChannelAddressesError::Count { found: 0 }),
+            (&[17], ChannelAddressesError::Count { found: 17 }),
+            (&[1, 5, 192, 0, 2, 1, 0, 80], ChannelAddressesError::Family(5)),
+            (&[1, 4, 192, 0, 2, 1, 0], ChannelAddressesError::Short),
+            (&[2, 4, 192, 0, 2, 1, 0, 80], ChannelAddressesError::Short),
         ] {
-            assert_eq!(Addresses::parse_prefix(bytes), Err(error), "{bytes:?}");
+            assert_eq!(ChannelAddresses::parse_prefix(bytes), Err(error), "{bytes:?}");
         }
         let twice = [&[2][..], &[4, 192, 0, 2, 1, 0, 80].repeat(2)].concat();
-        assert!(matches!(Addresses::parse_prefix(&twice), Err(AddressesError::Repeated(_))));
+        assert!(matches!(
+            ChannelAddresses::parse_prefix(&twice),
+            Err(ChannelAddressesError::Repeated(_))
+        ));
     }
 
     proptest! {
@@ -257,10 +263,10 @@ pub(super) mod tests {
             let bytes = list.encode();
             prop_assert!(bytes.len() <= 305);
             for cut in 0..bytes.len() {
-                prop_assert_eq!(Addresses::parse_prefix(&bytes[..cut]), Err(AddressesError::Short));
+                prop_assert_eq!(ChannelAddresses::parse_prefix(&bytes[..cut]), Err(ChannelAddressesError::Short));
             }
             let all = [bytes, rest.clone()].concat();
-            prop_assert_eq!(Addresses::parse_prefix(&all), Ok((list, &rest[..])));
+            prop_assert_eq!(ChannelAddresses::parse_prefix(&all), Ok((list, &rest[..])));
         }
     }
 }

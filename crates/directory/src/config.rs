@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use keys::{KeyError, PublicKey, RsaPublicKey, SecretKey, SharedKey};
-use service::config::{Key, Keys, Problem, Problems, Table, Value, key, read_part};
+use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError, RsaPublicKey, SharedKey};
+use service::config::{
+    ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read_part,
+};
 
-use super::addresses::Addresses;
-use super::credentials::{Credential, ServerKeys};
+use super::addresses::ChannelAddresses;
+use super::credentials::{DirectoryCredential, DirectoryServerKeys};
 
 /// The keys of a client's `[directory]`.
-pub const CLIENT_KEYS: &[Key] = &[
+pub const CLIENT_KEYS: &[ConfigKey] = &[
     key("", "directory", "{ file = \"/var/lib/sunder/proxy-office/peers\" }"),
     key("directory", "file", "\"/var/lib/sunder/proxy-office/peers\""),
     key("directory", "port", "6523"),
@@ -33,7 +35,7 @@ pub const CLIENT_KEYS: &[Key] = &[
 ];
 
 /// The keys of a server's `[directory]`.
-pub const SERVER_KEYS: &[Key] = &[
+pub const SERVER_KEYS: &[ConfigKey] = &[
     key("", "directory", "{ listen = [\"192.0.2.10:6523\"], shared_key = \"office/peers.key\" }"),
     key("directory", "listen", "[\"192.0.2.10:6523\"]"),
     key("directory", "addresses", "[\"192.0.2.10:7000\", \"198.51.100.10:7000\"]"),
@@ -54,7 +56,7 @@ const MAX_AGE_H: i64 = 8760;
 
 /// The settings of a client's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientDirectory {
+pub struct DirectoryClientConfig {
     /// The database, relative to the configuration unless absolute.
     pub file: PathBuf,
     /// The port at which peers answer.
@@ -65,47 +67,47 @@ pub struct ClientDirectory {
     /// unless absolute.
     pub signed_by: Option<PathBuf>,
     /// The peers whose answers are believed. No network is in it twice.
-    pub trusts: Vec<Trust>,
+    pub trusted_networks: Vec<TrustedNetwork>,
 }
 
 /// Peers whose answers are believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trust {
+pub struct TrustedNetwork {
     /// The addresses of the peers.
     pub network: IpNet,
     /// The key that verifies their answers.
-    pub key: TrustedKey,
+    pub key: TrustedNetworkKey,
 }
 
 /// A key that verifies answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrustedKey {
+pub enum TrustedNetworkKey {
     /// A key that the peers have too, in a file relative to the configuration unless absolute.
     Shared(PathBuf),
     /// The public key of the peer or peers.
-    Public(PublicKey),
+    Public(IdentityPublicKey),
 }
 
 /// The settings of a server's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerDirectory {
+pub struct DirectoryServerConfig {
     /// Where to listen for requests.
     pub listen: Vec<SocketAddr>,
     /// The addresses that the server answers with.
-    pub addresses: Addresses,
+    pub addresses: ChannelAddresses,
     /// A key that clients have too, in a file relative to the configuration unless absolute.
     pub shared_key: Option<PathBuf>,
     /// The server's own key, in a file relative to the configuration unless absolute.
     pub secret_key: Option<PathBuf>,
 }
 
-impl ClientDirectory {
+impl DirectoryClientConfig {
     /// Reads the `[directory]` in a client's configuration. The client reads the rest.
     ///
     /// # Errors
     /// When there is no `[directory]`, or it is wrong: all its problems.
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
-        read_part(text, Keys(&[CLIENT_KEYS]), |table| {
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
+        read_part(text, ConfigKeys(&[CLIENT_KEYS]), |table| {
             if !table.has("directory") {
                 table.refuse("no [directory]", "add one, and name its file");
             }
@@ -115,18 +117,18 @@ impl ClientDirectory {
 
     /// Reads a client's `[directory]` from its table. Returns nothing only where it reports a
     /// problem.
-    pub fn read(table: &Table<'_>) -> Option<Self> {
+    pub fn read(table: &ConfigTable<'_>) -> Option<Self> {
         let file = table.require("file").and_then(|file| file.text());
-        let port = table.get("port").and_then(|port| port.whole_in(1..=65_535));
-        let max_age_h = table.get("max_age_h").and_then(|hours| hours.whole_in(1..=MAX_AGE_H));
+        let port = table.get("port").and_then(|port| port.integer_in(1..=65_535));
+        let max_age_h = table.get("max_age_h").and_then(|hours| hours.integer_in(1..=MAX_AGE_H));
         let signed_by = table.get("signed_by").and_then(|file| file.text()).map(PathBuf::from);
-        let mut trusts: Vec<Trust> = Vec::new();
+        let mut trusts: Vec<TrustedNetwork> = Vec::new();
         for table in table.tables("trust") {
-            let Some(trust) = Trust::read(&table) else { continue };
+            let Some(trust) = TrustedNetwork::read(&table) else { continue };
             if trusts.iter().any(|other| other.network == trust.network) {
                 let text = table.get("network").and_then(|network| network.text());
                 let what = format!("network = \"{}\" is trusted twice", text.unwrap_or_default());
-                table.report_key("network", Problem::new(what, "leave one of them out"));
+                table.report_key("network", ConfigProblem::new(what, "leave one of them out"));
             }
             trusts.push(trust);
         }
@@ -135,7 +137,7 @@ impl ClientDirectory {
             port: port.unwrap_or(DEFAULT_PORT),
             max_age: Duration::from_secs(3600 * u64::from(max_age_h.unwrap_or(DEFAULT_MAX_AGE_H))),
             signed_by,
-            trusts,
+            trusted_networks: trusts,
         })
     }
 
@@ -144,25 +146,25 @@ impl ClientDirectory {
     ///
     /// # Errors
     /// When the file cannot be read or contains no RSA public key of at least 2048 bits.
-    pub fn signer(&self, config_dir: &Path) -> Result<Option<RsaPublicKey>, KeyError> {
+    pub fn signer(&self, config_dir: &Path) -> Result<Option<RsaPublicKey>, KeyFileError> {
         let Some(file) = &self.signed_by else { return Ok(None) };
         let path = config_dir.join(file);
         let key = RsaPublicKey::read(&path)?;
-        if key.bits() < MIN_SIGNER_BITS { Err(KeyError::Rsa { path }) } else { Ok(Some(key)) }
+        if key.bits() < MIN_SIGNER_BITS { Err(KeyFileError::Rsa { path }) } else { Ok(Some(key)) }
     }
 
     /// The files of the keys, with the configuration in `config_dir`.
     pub fn key_files(&self, config_dir: &Path) -> Vec<PathBuf> {
-        let file = |trust: &Trust| match &trust.key {
-            TrustedKey::Shared(file) => Some(config_dir.join(file)),
-            TrustedKey::Public(_) => None,
+        let file = |trust: &TrustedNetwork| match &trust.key {
+            TrustedNetworkKey::Shared(file) => Some(config_dir.join(file)),
+            TrustedNetworkKey::Public(_) => None,
         };
-        self.trusts.iter().filter_map(file).collect()
+        self.trusted_networks.iter().filter_map(file).collect()
     }
 }
 
-impl Trust {
-    fn read(table: &Table<'_>) -> Option<Self> {
+impl TrustedNetwork {
+    fn read(table: &ConfigTable<'_>) -> Option<Self> {
         let file = |name: &str| table.get(name).map(|file| file.text().map(PathBuf::from));
         let public = table.get("public_key").map(|key| public_key(&key));
         let shared = file("shared_key");
@@ -174,8 +176,8 @@ impl Trust {
             return None;
         };
         let key = match (shared, public) {
-            (Some(file), None) => TrustedKey::Shared(file?),
-            (None, Some(key)) => TrustedKey::Public(key?),
+            (Some(file), None) => TrustedNetworkKey::Shared(file?),
+            (None, Some(key)) => TrustedNetworkKey::Public(key?),
             (None, None) if table.has("shared_key") || table.has("public_key") => return None,
             _ => {
                 let fix = "give either shared_key or public_key";
@@ -187,17 +189,20 @@ impl Trust {
     }
 
     /// The key, whose file is in the directory `config_dir` unless its name is absolute.
-    pub(super) fn credential(&self, config_dir: &Path) -> Result<Credential, KeyError> {
+    pub(super) fn credential(
+        &self,
+        config_dir: &Path,
+    ) -> Result<DirectoryCredential, KeyFileError> {
         match &self.key {
-            TrustedKey::Shared(file) => {
-                Ok(Credential::Shared(SharedKey::read(&config_dir.join(file))?))
+            TrustedNetworkKey::Shared(file) => {
+                Ok(DirectoryCredential::Shared(SharedKey::read(&config_dir.join(file))?))
             }
-            TrustedKey::Public(key) => Ok(Credential::Public(*key)),
+            TrustedNetworkKey::Public(key) => Ok(DirectoryCredential::Public(*key)),
         }
     }
 }
 
-fn public_key(value: &Value<'_>) -> Option<PublicKey> {
+fn public_key(value: &ConfigValue<'_>) -> Option<IdentityPublicKey> {
     let text = value.text()?;
     let key = text.parse().ok();
     if key.is_none() {
@@ -207,11 +212,11 @@ fn public_key(value: &Value<'_>) -> Option<PublicKey> {
     key
 }
 
-impl ServerDirectory {
+impl DirectoryServerConfig {
     /// Reads a server's `[directory]` from its table. If it has no `addresses`, they are those that
     /// the server of streams listens on; `server` is nothing if these could not be read. Returns
     /// nothing only where a problem is reported.
-    pub fn read(table: &Table<'_>, server: Option<&[SocketAddr]>) -> Option<Self> {
+    pub fn read(table: &ConfigTable<'_>, server: Option<&[SocketAddr]>) -> Option<Self> {
         let listen = table.require("listen").and_then(|listen| sockets(&listen));
         if listen.as_ref().is_some_and(Vec::is_empty) {
             let (what, fix) = ("nothing to listen on", "give an address in its `listen`");
@@ -225,7 +230,7 @@ impl ServerDirectory {
         if !table.has("shared_key") && !table.has("secret_key") {
             let what = "something is missing: a key that proves the answers";
             let fix = "give shared_key, or secret_key, or both";
-            let problem = Problem::new(what, fix).summarized(format!("directory: {fix}"));
+            let problem = ConfigProblem::new(what, fix).summarized(format!("directory: {fix}"));
             table.report_key("shared_key", problem);
         }
         let addresses = addresses(table, server);
@@ -243,22 +248,23 @@ impl ServerDirectory {
     }
 
     /// The keys themselves.
-    pub(super) fn keys(&self, config_dir: &Path) -> Result<ServerKeys, KeyError> {
+    pub(super) fn keys(&self, config_dir: &Path) -> Result<DirectoryServerKeys, KeyFileError> {
         let shared = self.shared_key.as_ref().map(|file| SharedKey::read(&config_dir.join(file)));
-        let secret = self.secret_key.as_ref().map(|file| SecretKey::read(&config_dir.join(file)));
-        Ok(ServerKeys { shared: shared.transpose()?, secret: secret.transpose()? })
+        let secret =
+            self.secret_key.as_ref().map(|file| IdentitySecretKey::read(&config_dir.join(file)));
+        Ok(DirectoryServerKeys { shared: shared.transpose()?, secret: secret.transpose()? })
     }
 }
 
 /// The addresses that a server answers with.
-fn addresses(table: &Table<'_>, server: Option<&[SocketAddr]>) -> Option<Addresses> {
+fn addresses(table: &ConfigTable<'_>, server: Option<&[SocketAddr]>) -> Option<ChannelAddresses> {
     if let Some(list) = table.get("addresses") {
         let refused = |error| {
             let fix = "give the address of one host and port on each channel, 1 to 16 of them";
-            let problem = Problem::new(format!("{error}"), fix);
+            let problem = ConfigProblem::new(format!("{error}"), fix);
             list.report(problem.summarized(format!("directory: addresses: {error}")));
         };
-        return Addresses::new(sockets(&list)?).map_err(refused).ok();
+        return ChannelAddresses::new(sockets(&list)?).map_err(refused).ok();
     }
     if table.has("addresses") {
         return None;
@@ -267,19 +273,19 @@ fn addresses(table: &Table<'_>, server: Option<&[SocketAddr]>) -> Option<Address
         let what = format!("clients cannot be told what listen says ({error})");
         refuse(table, "addresses", &what, "set `addresses`");
     };
-    Addresses::new(server?.to_vec()).map_err(refused).ok()
+    ChannelAddresses::new(server?.to_vec()).map_err(refused).ok()
 }
 
 /// Reports a problem of a key in a server's `[directory]`.
-fn refuse(table: &Table<'_>, name: &str, what: &str, fix: &str) {
-    let problem = Problem::new(what, fix);
+fn refuse(table: &ConfigTable<'_>, name: &str, what: &str, fix: &str) {
+    let problem = ConfigProblem::new(what, fix);
     let summary = format!("directory: {problem}");
     table.report_key(name, problem.summarized(summary));
 }
 
 /// Nothing if one of them is no address.
-fn sockets(list: &Value<'_>) -> Option<Vec<SocketAddr>> {
-    let all: Vec<Option<SocketAddr>> = list.list()?.iter().map(Value::parsed).collect();
+fn sockets(list: &ConfigValue<'_>) -> Option<Vec<SocketAddr>> {
+    let all: Vec<Option<SocketAddr>> = list.list()?.iter().map(ConfigValue::parsed).collect();
     all.into_iter().collect()
 }
 
@@ -296,14 +302,14 @@ mod tests {
 
     const PUBLIC: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
 
-    fn client(text: &str) -> Result<ClientDirectory, Problems> {
-        ClientDirectory::from_toml(&format!("[directory]\n{text}"))
+    fn client(text: &str) -> Result<DirectoryClientConfig, ConfigProblems> {
+        DirectoryClientConfig::from_toml(&format!("[directory]\n{text}"))
     }
 
-    fn server(text: &str, listen: &[&str]) -> Result<ServerDirectory, Problems> {
+    fn server(text: &str, listen: &[&str]) -> Result<DirectoryServerConfig, ConfigProblems> {
         let listen: Vec<SocketAddr> = listen.iter().map(|text| text.parse().unwrap()).collect();
-        read_part(&format!("[directory]\n{text}"), Keys(&[SERVER_KEYS]), |table| {
-            ServerDirectory::read(&table.get("directory")?.table()?, Some(&listen))
+        read_part(&format!("[directory]\n{text}"), ConfigKeys(&[SERVER_KEYS]), |table| {
+            DirectoryServerConfig::read(&table.get("directory")?.table()?, Some(&listen))
         })
     }
 
@@ -315,12 +321,15 @@ mod tests {
         );
         let config = client(&text).unwrap();
         assert_eq!((config.port, config.max_age), (6523, Duration::from_secs(24 * 3600)));
-        assert_eq!(config.trusts[0].key, TrustedKey::Shared("peers.key".into()));
-        assert_eq!(config.trusts[1].key, TrustedKey::Public(PUBLIC.parse().unwrap()));
+        assert_eq!(config.trusted_networks[0].key, TrustedNetworkKey::Shared("peers.key".into()));
+        assert_eq!(
+            config.trusted_networks[1].key,
+            TrustedNetworkKey::Public(PUBLIC.parse().unwrap())
+        );
         assert_eq!(config.key_files(Path::new("/etc")), [Path::new("/etc/peers.key")]);
         let set = client("file = \"/d\"\nport = 1\nmax_age_h = 8760\n").unwrap();
         assert_eq!((set.port, set.max_age), (1, Duration::from_secs(8760 * 3600)));
-        assert!(set.trusts.is_empty());
+        assert!(set.trusted_networks.is_empty());
     }
 
     #[test]

@@ -1,32 +1,34 @@
 //! The keys that prove and verify answers.
 
-use keys::{PublicKey, SecretKey, SharedKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, SharedKey};
 
-use super::message::{Proof, Scheme};
+use super::message::{AnswerProof, ProofScheme};
 
 /// The key with which a client verifies an answer.
 #[derive(Clone, Debug)]
-pub enum Credential {
+pub enum DirectoryCredential {
     /// The peer has the same key.
     Shared(SharedKey),
     /// The peer has the secret key that belongs to this public key.
-    Public(PublicKey),
+    Public(IdentityPublicKey),
 }
 
-impl Credential {
+impl DirectoryCredential {
     /// The scheme of the proofs that it verifies.
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> ProofScheme {
         match self {
-            Self::Shared(_) => Scheme::Hmac,
-            Self::Public(_) => Scheme::Ed25519,
+            Self::Shared(_) => ProofScheme::Hmac,
+            Self::Public(_) => ProofScheme::Ed25519,
         }
     }
 
     /// Whether `proof` proves `bytes`.
-    pub(super) fn is_proven(&self, statement: &[u8], proof: &Proof) -> bool {
+    pub(super) fn is_proven(&self, statement: &[u8], proof: &AnswerProof) -> bool {
         match (self, proof) {
-            (Self::Shared(key), Proof::Hmac(code)) => key.verify(&[statement], code),
-            (Self::Public(key), Proof::Ed25519(signature)) => key.verify(statement, signature),
+            (Self::Shared(key), AnswerProof::Hmac(code)) => key.verify(&[statement], code),
+            (Self::Public(key), AnswerProof::Ed25519(signature)) => {
+                key.verify(statement, signature)
+            }
             _ => false,
         }
     }
@@ -34,19 +36,23 @@ impl Credential {
 
 /// The keys with which a server proves its answers.
 #[derive(Debug, Default)]
-pub struct ServerKeys {
+pub struct DirectoryServerKeys {
     /// For clients that have the same key.
     pub shared: Option<SharedKey>,
     /// For clients that have its public key.
-    pub secret: Option<SecretKey>,
+    pub secret: Option<IdentitySecretKey>,
 }
 
-impl ServerKeys {
+impl DirectoryServerKeys {
     /// A proof. `None` if there is no key for the scheme.
-    pub(super) fn prove(&self, scheme: Scheme, statement: &[u8]) -> Option<Proof> {
+    pub(super) fn prove(&self, scheme: ProofScheme, statement: &[u8]) -> Option<AnswerProof> {
         match scheme {
-            Scheme::Hmac => Some(Proof::Hmac(self.shared.as_ref()?.authenticate(&[statement]))),
-            Scheme::Ed25519 => Some(Proof::Ed25519(self.secret.as_ref()?.sign(statement))),
+            ProofScheme::Hmac => {
+                Some(AnswerProof::Hmac(self.shared.as_ref()?.authenticate(&[statement])))
+            }
+            ProofScheme::Ed25519 => {
+                Some(AnswerProof::Ed25519(self.secret.as_ref()?.sign(statement)))
+            }
         }
     }
 }
@@ -57,31 +63,33 @@ mod tests {
 
     #[test]
     fn a_proof_is_for_one_key() {
-        let keys = |byte| ServerKeys {
+        let keys = |byte| DirectoryServerKeys {
             shared: Some(SharedKey::new(&[byte; 32])),
-            secret: Some(SecretKey::new(&[byte; 32])),
+            secret: Some(IdentitySecretKey::new(&[byte; 32])),
         };
-        for scheme in [Scheme::Hmac, Scheme::Ed25519] {
+        for scheme in [ProofScheme::Hmac, ProofScheme::Ed25519] {
             let credential = match scheme {
-                Scheme::Hmac => Credential::Shared(SharedKey::new(&[1; 32])),
-                Scheme::Ed25519 => Credential::Public(SecretKey::new(&[1; 32]).public()),
+                ProofScheme::Hmac => DirectoryCredential::Shared(SharedKey::new(&[1; 32])),
+                ProofScheme::Ed25519 => {
+                    DirectoryCredential::Public(IdentitySecretKey::new(&[1; 32]).public())
+                }
             };
             assert_eq!(credential.scheme(), scheme);
             let proof = |byte| keys(byte).prove(scheme, b"statement").unwrap();
             assert!(credential.is_proven(b"statement", &proof(1)));
             assert!(!credential.is_proven(b"another", &proof(1)));
             assert!(!credential.is_proven(b"statement", &proof(2)));
-            assert!(ServerKeys::default().prove(scheme, b"statement").is_none());
+            assert!(DirectoryServerKeys::default().prove(scheme, b"statement").is_none());
         }
     }
 
     #[test]
     fn secrets_are_not_printed() {
-        let keys = ServerKeys {
+        let keys = DirectoryServerKeys {
             shared: Some(SharedKey::new(&[0xAB; 32])),
-            secret: Some(SecretKey::new(&[0xAB; 32])),
+            secret: Some(IdentitySecretKey::new(&[0xAB; 32])),
         };
-        let shown = "ServerKeys { shared: Some(SharedKey(..)), secret: Some(SecretKey(..)) }";
+        let shown = "DirectoryServerKeys { shared: Some(SharedKey(..)), secret: Some(IdentitySecretKey(..)) }";
         assert_eq!(format!("{keys:?}"), shown);
     }
 }

@@ -2,30 +2,33 @@
 
 use std::net::IpAddr;
 
-use super::addresses::Addresses;
-use super::credentials::{Credential, ServerKeys};
-use super::message::{Ask, MessageError, Nonce, Refusal, Reply, Tell};
+use super::addresses::ChannelAddresses;
+use super::credentials::{DirectoryCredential, DirectoryServerKeys};
+use super::message::{
+    DirectoryAnswer, DirectoryMessageError, DirectoryNonce, DirectoryRefusal, DirectoryReply,
+    DirectoryRequest,
+};
 
 /// A client that sends one request to one peer.
 #[derive(Debug)]
 pub struct DirectoryRequester<'a> {
     peer: IpAddr,
-    ask: Ask,
-    credential: &'a Credential,
+    ask: DirectoryRequest,
+    credential: &'a DirectoryCredential,
 }
 
 /// Why a reply is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
+pub enum DirectoryAnswerError {
     /// There is no reply.
     #[error("the connection was closed without an answer; try again later")]
     Silent,
     /// The reply is not a message of this protocol.
     #[error(transparent)]
-    Message(#[from] MessageError),
+    Message(#[from] DirectoryMessageError),
     /// The server refuses to answer.
     #[error("the server refuses: {0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] DirectoryRefusal),
     /// The trusted key does not prove the reply.
     #[error("the answer is not proven: it was changed on the way, or the peer has another key")]
     Unproven,
@@ -40,14 +43,16 @@ pub enum AnswerError {
     },
 }
 
-impl AnswerError {
+impl DirectoryAnswerError {
     /// Whether someone on the path has changed the reply, or the keys differ. False if there was no
     /// reply, or another service answered.
     pub fn is_tampering(self) -> bool {
         match self {
             Self::Silent
             | Self::Refused(_)
-            | Self::Message(MessageError::Magic | MessageError::Version(_)) => false,
+            | Self::Message(DirectoryMessageError::Magic | DirectoryMessageError::Version(_)) => {
+                false
+            }
             Self::Message(_) | Self::Unproven | Self::AnotherPeer { .. } => true,
         }
     }
@@ -56,12 +61,12 @@ impl AnswerError {
 impl<'a> DirectoryRequester<'a> {
     /// Asks `peer`. `credential` verifies the answer. The nonce must be drawn at random for this
     /// request only.
-    pub fn new(peer: IpAddr, nonce: Nonce, credential: &'a Credential) -> Self {
-        Self { peer, ask: Ask { scheme: credential.scheme(), nonce }, credential }
+    pub fn new(peer: IpAddr, nonce: DirectoryNonce, credential: &'a DirectoryCredential) -> Self {
+        Self { peer, ask: DirectoryRequest { scheme: credential.scheme(), nonce }, credential }
     }
 
     /// The bytes to send to the server.
-    pub fn ask(&self) -> Ask {
+    pub fn request_bytes(&self) -> DirectoryRequest {
         self.ask
     }
 
@@ -69,21 +74,21 @@ impl<'a> DirectoryRequester<'a> {
     ///
     /// # Errors
     /// Unless they are exactly one Tell, proven for this Ask, with the peer's own address in it.
-    pub fn hear(self, reply: &[u8]) -> Result<Addresses, AnswerError> {
+    pub fn verify_reply(self, reply: &[u8]) -> Result<ChannelAddresses, DirectoryAnswerError> {
         if reply.is_empty() {
-            return Err(AnswerError::Silent);
+            return Err(DirectoryAnswerError::Silent);
         }
-        let Tell { nonce, addresses, proof } = match Reply::parse(reply)? {
-            Reply::Tell(tell) => tell,
-            Reply::Refuse(refusal) => return Err(refusal.into()),
+        let DirectoryAnswer { nonce, addresses, proof } = match DirectoryReply::parse(reply)? {
+            DirectoryReply::Tell(tell) => tell,
+            DirectoryReply::Refuse(refusal) => return Err(refusal.into()),
         };
-        let statement = self.ask.statement(nonce, &addresses);
+        let statement = self.ask.signed_bytes(nonce, &addresses);
         if !self.credential.is_proven(&statement, &proof) {
-            return Err(AnswerError::Unproven);
+            return Err(DirectoryAnswerError::Unproven);
         }
         // Several peers may share a key. An answer of one must not count as an answer of another.
-        if !addresses.include(self.peer) {
-            return Err(AnswerError::AnotherPeer { peer: self.peer });
+        if !addresses.includes_host(self.peer) {
+            return Err(DirectoryAnswerError::AnotherPeer { peer: self.peer });
         }
         Ok(addresses)
     }
@@ -92,13 +97,13 @@ impl<'a> DirectoryRequester<'a> {
 /// A server that sends its addresses to every client.
 #[derive(Debug)]
 pub struct DirectoryResponder {
-    addresses: Addresses,
-    keys: ServerKeys,
+    addresses: ChannelAddresses,
+    keys: DirectoryServerKeys,
 }
 
 impl DirectoryResponder {
     /// Answers with these addresses, proven with these keys.
-    pub fn new(addresses: Addresses, keys: ServerKeys) -> Self {
+    pub fn new(addresses: ChannelAddresses, keys: DirectoryServerKeys) -> Self {
         Self { addresses, keys }
     }
 
@@ -107,12 +112,20 @@ impl DirectoryResponder {
     ///
     /// # Errors
     /// When it is not exactly one Ask. Then nothing is sent.
-    pub fn answer(&self, ask: &[u8], nonce: Nonce) -> Result<Reply, MessageError> {
-        let ask = Ask::parse(ask)?;
-        let statement = ask.statement(nonce, &self.addresses);
+    pub fn answer(
+        &self,
+        ask: &[u8],
+        nonce: DirectoryNonce,
+    ) -> Result<DirectoryReply, DirectoryMessageError> {
+        let ask = DirectoryRequest::parse(ask)?;
+        let statement = ask.signed_bytes(nonce, &self.addresses);
         Ok(match self.keys.prove(ask.scheme, &statement) {
-            Some(proof) => Reply::Tell(Tell { nonce, addresses: self.addresses.clone(), proof }),
-            None => Reply::Refuse(Refusal::SchemeNotOffered),
+            Some(proof) => DirectoryReply::Tell(DirectoryAnswer {
+                nonce,
+                addresses: self.addresses.clone(),
+                proof,
+            }),
+            None => DirectoryReply::Refuse(DirectoryRefusal::SchemeNotOffered),
         })
     }
 }
@@ -120,29 +133,32 @@ impl DirectoryResponder {
 #[cfg(test)]
 mod tests {
     use super::super::addresses::tests::{list, lists};
-    use super::super::message::{MAX_REPLY_LEN, Scheme};
+    use super::super::message::{MAX_REPLY_LEN, ProofScheme};
     use super::*;
-    use keys::{SecretKey, SharedKey};
+    use keys::{IdentitySecretKey, SharedKey};
     use proptest::prelude::*;
 
     const PEER: &str = "192.0.2.1";
 
-    fn keys(byte: u8) -> ServerKeys {
+    fn keys(byte: u8) -> DirectoryServerKeys {
         let shared = Some(SharedKey::new(&[byte; 32]));
-        ServerKeys { shared, secret: Some(SecretKey::new(&[byte; 32])) }
+        DirectoryServerKeys { shared, secret: Some(IdentitySecretKey::new(&[byte; 32])) }
     }
 
-    fn credentials(byte: u8) -> [Credential; 2] {
-        let public = SecretKey::new(&[byte; 32]).public();
-        [Credential::Shared(SharedKey::new(&[byte; 32])), Credential::Public(public)]
+    fn credentials(byte: u8) -> [DirectoryCredential; 2] {
+        let public = IdentitySecretKey::new(&[byte; 32]).public();
+        [
+            DirectoryCredential::Shared(SharedKey::new(&[byte; 32])),
+            DirectoryCredential::Public(public),
+        ]
     }
 
-    fn requester(credential: &Credential, nonce: u8) -> DirectoryRequester<'_> {
-        DirectoryRequester::new(PEER.parse().unwrap(), Nonce::new([nonce; 32]), credential)
+    fn requester(credential: &DirectoryCredential, nonce: u8) -> DirectoryRequester<'_> {
+        DirectoryRequester::new(PEER.parse().unwrap(), DirectoryNonce::new([nonce; 32]), credential)
     }
 
-    fn told(responder: &DirectoryResponder, ask: Ask) -> Vec<u8> {
-        responder.answer(&ask.encode(), Nonce::new([0x55; 32])).unwrap().encode()
+    fn told(responder: &DirectoryResponder, ask: DirectoryRequest) -> Vec<u8> {
+        responder.answer(&ask.encode(), DirectoryNonce::new([0x55; 32])).unwrap().encode()
     }
 
     #[test]
@@ -151,8 +167,8 @@ mod tests {
         let responder = DirectoryResponder::new(addresses.clone(), keys(1));
         for credential in &credentials(1) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.ask());
-            assert_eq!(requester.hear(&reply), Ok(addresses.clone()));
+            let reply = told(&responder, requester.request_bytes());
+            assert_eq!(requester.verify_reply(&reply), Ok(addresses.clone()));
         }
     }
 
@@ -161,8 +177,8 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(2) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.ask());
-            assert_eq!(requester.hear(&reply), Err(AnswerError::Unproven));
+            let reply = told(&responder, requester.request_bytes());
+            assert_eq!(requester.verify_reply(&reply), Err(DirectoryAnswerError::Unproven));
         }
     }
 
@@ -171,8 +187,11 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let [shared, public] = &credentials(1);
         for (asked, heard) in [(shared, public), (public, shared)] {
-            let reply = told(&responder, requester(asked, 9).ask());
-            assert_eq!(requester(heard, 9).hear(&reply), Err(AnswerError::Unproven));
+            let reply = told(&responder, requester(asked, 9).request_bytes());
+            assert_eq!(
+                requester(heard, 9).verify_reply(&reply),
+                Err(DirectoryAnswerError::Unproven)
+            );
         }
     }
 
@@ -180,8 +199,11 @@ mod tests {
     fn an_older_answer_is_not_believed() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(1) {
-            let older = told(&responder, requester(credential, 8).ask());
-            assert_eq!(requester(credential, 9).hear(&older), Err(AnswerError::Unproven));
+            let older = told(&responder, requester(credential, 8).request_bytes());
+            assert_eq!(
+                requester(credential, 9).verify_reply(&older),
+                Err(DirectoryAnswerError::Unproven)
+            );
         }
     }
 
@@ -190,9 +212,9 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
         for credential in &credentials(1) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.ask());
-            let error = requester.hear(&reply).unwrap_err();
-            assert_eq!(error, AnswerError::AnotherPeer { peer: PEER.parse().unwrap() });
+            let reply = told(&responder, requester.request_bytes());
+            let error = requester.verify_reply(&reply).unwrap_err();
+            assert_eq!(error, DirectoryAnswerError::AnotherPeer { peer: PEER.parse().unwrap() });
             assert!(error.is_tampering());
         }
     }
@@ -207,9 +229,9 @@ mod tests {
         for (credential, keys) in [(shared, only_secret), (public, only_shared)] {
             let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys);
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.ask());
-            let error = requester.hear(&reply).unwrap_err();
-            assert_eq!(error, AnswerError::Refused(Refusal::SchemeNotOffered));
+            let reply = told(&responder, requester.request_bytes());
+            let error = requester.verify_reply(&reply).unwrap_err();
+            assert_eq!(error, DirectoryAnswerError::Refused(DirectoryRefusal::SchemeNotOffered));
             assert!(!error.is_tampering());
         }
     }
@@ -217,15 +239,15 @@ mod tests {
     #[test]
     fn what_is_no_message_is_not_answered() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
-        let nonce = Nonce::new([0; 32]);
-        let ask = requester(&credentials(1)[0], 9).ask().encode();
+        let nonce = DirectoryNonce::new([0; 32]);
+        let ask = requester(&credentials(1)[0], 9).request_bytes().encode();
         for wrong in [&[][..], &ask[1..], &[&ask[..], &[0]].concat(), b"GET / HTTP/1.1\r\n\r\n"] {
             assert!(responder.answer(wrong, nonce).is_err(), "{wrong:?}");
         }
-        let silent = requester(&credentials(1)[0], 9).hear(&[]).unwrap_err();
-        assert_eq!(silent, AnswerError::Silent);
+        let silent = requester(&credentials(1)[0], 9).verify_reply(&[]).unwrap_err();
+        assert_eq!(silent, DirectoryAnswerError::Silent);
         let strange =
-            requester(&credentials(1)[0], 9).hear(b"HTTP/1.1 400 Bad Request").unwrap_err();
+            requester(&credentials(1)[0], 9).verify_reply(b"HTTP/1.1 400 Bad Request").unwrap_err();
         assert!(!silent.is_tampering() && !strange.is_tampering(), "{strange}");
     }
 
@@ -236,12 +258,15 @@ mod tests {
         let [shared, public] = &credentials(1);
         // The check of a code takes less than a microsecond, that of a signature more.
         for (credential, values) in [(shared, 1..=255), (public, 1..=16)] {
-            let reply = told(&responder, requester(credential, 9).ask());
+            let reply = told(&responder, requester(credential, 9).request_bytes());
             for place in 0..reply.len() {
                 for change in values.clone() {
                     let mut changed = reply.clone();
                     changed[place] ^= change;
-                    assert!(requester(credential, 9).hear(&changed).is_err(), "byte {place}");
+                    assert!(
+                        requester(credential, 9).verify_reply(&changed).is_err(),
+                        "byte {place}"
+                    );
                 }
             }
         }
@@ -250,14 +275,14 @@ mod tests {
     /// A Tell made by another implementation of HMAC, Python's `hmac`, over the documented bytes.
     #[test]
     fn a_tell_is_as_documented() {
-        let credential = Credential::Shared(SharedKey::new(&[0x42; 32]));
+        let credential = DirectoryCredential::Shared(SharedKey::new(&[0x42; 32]));
         let reply = [
             &b"SNDD\x01\x02\x01"[..],
             &[0x55; 32],
             b"\x02\x04\xc0\x00\x02\x01\x19\x7a\x04\xc6\x33\x64\x0a\x19\x7a",
             &KNOWN_CODE,
         ];
-        let addresses = requester(&credential, 9).hear(&reply.concat()).unwrap();
+        let addresses = requester(&credential, 9).verify_reply(&reply.concat()).unwrap();
         assert_eq!(addresses, list("192.0.2.1:6522 198.51.100.10:6522"));
     }
 
@@ -273,20 +298,20 @@ mod tests {
             let responder = DirectoryResponder::new(addresses.clone(), keys(1));
             let credential = &credentials(1)[usize::from(signed)];
             let peer = addresses.as_slice()[0].ip();
-            let requester = DirectoryRequester::new(peer, Nonce::new([nonce; 32]), credential);
-            let reply = told(&responder, requester.ask());
+            let requester = DirectoryRequester::new(peer, DirectoryNonce::new([nonce; 32]), credential);
+            let reply = told(&responder, requester.request_bytes());
             prop_assert!(reply.len() <= MAX_REPLY_LEN);
-            prop_assert_eq!(requester.hear(&reply), Ok(addresses));
+            prop_assert_eq!(requester.verify_reply(&reply), Ok(addresses));
         }
 
         #[test]
         fn arbitrary_bytes_are_not_believed(
-            scheme in prop_oneof![Just(Scheme::Hmac), Just(Scheme::Ed25519)],
+            scheme in prop_oneof![Just(ProofScheme::Hmac), Just(ProofScheme::Ed25519)],
             rest in proptest::collection::vec(any::<u8>(), 0..420),
         ) {
-            let credential = &credentials(1)[usize::from(scheme == Scheme::Ed25519)];
+            let credential = &credentials(1)[usize::from(scheme == ProofScheme::Ed25519)];
             let reply = [&b"SNDD\x01\x02"[..], &[scheme as u8], &rest].concat();
-            prop_assert!(requester(credential, 9).hear(&reply).is_err());
+            prop_assert!(requester(credential, 9).verify_reply(&reply).is_err());
         }
     }
 }

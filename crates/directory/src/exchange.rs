@@ -6,23 +6,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{KeyError, PublicKey, SecretKey};
-use service::accept::RoundRobin;
+use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError};
+use service::accept::RoundRobinAcceptor;
 use service::connection_limiter::ConnectionLimiter;
-use service::listening::{Listening, listen};
+use service::listening::{ConfiguredListener, listen};
 use service::log::LogRateLimiter;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::addresses::Addresses;
-use super::config::ServerDirectory;
-use super::credentials::Credential;
-use super::ends::{AnswerError, DirectoryRequester, DirectoryResponder};
-use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
+use super::addresses::ChannelAddresses;
+use super::config::DirectoryServerConfig;
+use super::credentials::DirectoryCredential;
+use super::ends::{DirectoryAnswerError, DirectoryRequester, DirectoryResponder};
+use super::message::{DirectoryNonce, MAX_REPLY_LEN, REQUEST_LEN};
 
 /// How long a client waits for an answer, including the connection.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const MAX_CONNECTIONS_OF_SOURCE: usize = 8;
 
 /// Why a server's addresses were not learnt.
 #[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
+pub enum DirectoryExchangeError {
     /// It cannot be reached, or the connection breaks.
     #[error("the directory at {server} does not answer: {source}")]
     Connection {
@@ -62,14 +62,14 @@ pub enum ExchangeError {
         /// Its address.
         server: SocketAddr,
         /// Why.
-        source: AnswerError,
+        source: DirectoryAnswerError,
     },
     /// The system gave no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
-impl ExchangeError {
+impl DirectoryExchangeError {
     /// Whether an answer came and failed verification.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Answer { source, .. } if source.is_tampering())
@@ -82,16 +82,20 @@ impl ExchangeError {
 /// # Errors
 /// When it cannot be reached or does not answer in time; when its answer is not proven, or does not
 /// contain the address that was asked.
-pub async fn ask(
+pub async fn request_addresses(
     server: SocketAddr,
-    credential: &Credential,
+    credential: &DirectoryCredential,
     mark: Option<u32>,
-) -> Result<Addresses, ExchangeError> {
+) -> Result<ChannelAddresses, DirectoryExchangeError> {
     let requester = DirectoryRequester::new(server.ip(), nonce()?, credential);
-    let reply = timeout(EXCHANGE_TIMEOUT, exchange(server, mark, &requester.ask().encode())).await;
-    let reply = reply.map_err(|_| ExchangeError::TimedOut { server })?;
-    let reply = reply.map_err(|source| ExchangeError::Connection { server, source })?;
-    requester.hear(&reply).map_err(|source| ExchangeError::Answer { server, source })
+    let reply =
+        timeout(EXCHANGE_TIMEOUT, exchange(server, mark, &requester.request_bytes().encode()))
+            .await;
+    let reply = reply.map_err(|_| DirectoryExchangeError::TimedOut { server })?;
+    let reply = reply.map_err(|source| DirectoryExchangeError::Connection { server, source })?;
+    requester
+        .verify_reply(&reply)
+        .map_err(|source| DirectoryExchangeError::Answer { server, source })
 }
 
 /// Sends a request, and returns what is received until the end: at most one byte too many.
@@ -111,23 +115,23 @@ fn socket_for(server: SocketAddr) -> io::Result<TcpSocket> {
     if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
 }
 
-fn nonce() -> Result<Nonce, RandomError> {
-    Ok(Nonce::new(Generator::system().array()?))
+fn nonce() -> Result<DirectoryNonce, RandomError> {
+    Ok(DirectoryNonce::new(RandomGenerator::system().array()?))
 }
 
 /// A server that listens for requests, and does not answer yet.
 pub struct DirectoryServer {
     responder: DirectoryResponder,
-    public_key: Option<PublicKey>,
-    listening: Vec<Listening>,
+    public_key: Option<IdentityPublicKey>,
+    listening: Vec<ConfiguredListener>,
 }
 
 /// Why a server cannot answer.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum DirectoryBindError {
     /// A key cannot be read.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] KeyFileError),
     /// An address cannot be listened on.
     #[error("{0}")]
     Listen(#[from] io::Error),
@@ -139,7 +143,10 @@ impl DirectoryServer {
     ///
     /// # Errors
     /// When a key cannot be read, or an address cannot be listened on.
-    pub async fn bind(config: &ServerDirectory, config_dir: &Path) -> Result<Self, BindError> {
+    pub async fn bind(
+        config: &DirectoryServerConfig,
+        config_dir: &Path,
+    ) -> Result<Self, DirectoryBindError> {
         Self::rebind(config, config_dir, &[]).await
     }
 
@@ -148,12 +155,12 @@ impl DirectoryServer {
     /// # Errors
     /// As [`Self::bind`].
     pub async fn rebind(
-        config: &ServerDirectory,
+        config: &DirectoryServerConfig,
         config_dir: &Path,
-        before: &[Listening],
-    ) -> Result<Self, BindError> {
+        before: &[ConfiguredListener],
+    ) -> Result<Self, DirectoryBindError> {
         let keys = config.keys(config_dir)?;
-        let public_key = keys.secret.as_ref().map(SecretKey::public);
+        let public_key = keys.secret.as_ref().map(IdentitySecretKey::public);
         let responder = DirectoryResponder::new(config.addresses.clone(), keys);
         let listening = listen(config.listen.iter().copied(), before).await?;
         Ok(Self { responder, public_key, listening })
@@ -164,16 +171,16 @@ impl DirectoryServer {
     /// # Errors
     /// When the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listening.iter().map(Listening::address).collect()
+        self.listening.iter().map(ConfiguredListener::address).collect()
     }
 
     /// Its listeners, for use after a reload.
-    pub fn listening(&self) -> Vec<Listening> {
+    pub fn listening(&self) -> Vec<ConfiguredListener> {
         self.listening.clone()
     }
 
     /// The public key that verifies this server's answers, if it signs them.
-    pub fn public_key(&self) -> Option<PublicKey> {
+    pub fn public_key(&self) -> Option<IdentityPublicKey> {
         self.public_key
     }
 
@@ -186,7 +193,7 @@ impl DirectoryServer {
         let mut answering = ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_SOURCE);
         let mut evicted = LogRateLimiter::default();
         tokio::pin!(stop);
-        let mut round_robin = RoundRobin::default();
+        let mut round_robin = RoundRobinAcceptor::default();
         loop {
             tokio::select! {
                 () = &mut stop => break,
@@ -200,7 +207,7 @@ impl DirectoryServer {
                         }
                     });
                     if let Some(source) = closed
-                        && let Some(closed) = evicted.happened()
+                        && let Some(closed) = evicted.count_event()
                     {
                         warn!(
                             %source, closed,
@@ -219,7 +226,7 @@ impl DirectoryServer {
 }
 
 async fn answer(responder: &DirectoryResponder, mut stream: TcpStream) -> io::Result<()> {
-    let mut ask = [0; ASK_LEN];
+    let mut ask = [0; REQUEST_LEN];
     timeout(REQUEST_TIMEOUT, stream.read_exact(&mut ask)).await??;
     let nonce = nonce().map_err(io::Error::other)?;
     let reply = responder.answer(&ask, nonce).map_err(io::Error::other)?;
@@ -238,25 +245,25 @@ pub(super) mod tests {
     use tokio::time::Instant;
 
     use super::super::addresses::tests::list;
-    use super::super::credentials::ServerKeys;
-    use super::super::message::{Ask, MessageError};
+    use super::super::credentials::DirectoryServerKeys;
+    use super::super::message::{DirectoryMessageError, DirectoryRequest};
     use super::*;
 
     /// A server that answers on loopback until it is dropped.
-    pub(crate) struct Running {
+    pub(crate) struct RunningDirectoryServer {
         pub(crate) address: SocketAddr,
         stop: Option<oneshot::Sender<()>>,
         task: JoinHandle<()>,
     }
 
-    impl Running {
+    impl RunningDirectoryServer {
         /// It answers with these addresses, and has a key of each kind, made of these bytes.
         pub(crate) async fn start(addresses: &str, key: u8) -> Self {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
-            let keys = ServerKeys {
+            let keys = DirectoryServerKeys {
                 shared: Some(SharedKey::new(&[key; 32])),
-                secret: Some(SecretKey::new(&[key; 32])),
+                secret: Some(IdentitySecretKey::new(&[key; 32])),
             };
             let responder = DirectoryResponder::new(list(addresses), keys);
             let server = DirectoryServer { responder, public_key: None, listening };
@@ -271,35 +278,38 @@ pub(super) mod tests {
         }
     }
 
-    fn shared(byte: u8) -> Credential {
-        Credential::Shared(SharedKey::new(&[byte; 32]))
+    fn shared(byte: u8) -> DirectoryCredential {
+        DirectoryCredential::Shared(SharedKey::new(&[byte; 32]))
     }
 
     /// A server that reads one request and answers with `reply`.
-    async fn says(reply: impl FnOnce(Ask) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    async fn says(reply: impl FnOnce(DirectoryRequest) -> Vec<u8> + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut ask = [0; ASK_LEN];
+            let mut ask = [0; REQUEST_LEN];
             stream.read_exact(&mut ask).await.unwrap();
-            stream.write_all(&reply(Ask::parse(&ask).unwrap())).await.unwrap();
+            stream.write_all(&reply(DirectoryRequest::parse(&ask).unwrap())).await.unwrap();
         });
         address
     }
 
     fn responder() -> DirectoryResponder {
-        let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
+        let keys = DirectoryServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
         DirectoryResponder::new(list("127.0.0.1:1"), keys)
     }
 
     #[tokio::test]
     async fn with_the_right_key_addresses_are_learnt() {
         let told = "127.0.0.1:1 198.51.100.1:2";
-        let server = Running::start(told, 1).await;
-        let public = Credential::Public(SecretKey::new(&[1; 32]).public());
+        let server = RunningDirectoryServer::start(told, 1).await;
+        let public = DirectoryCredential::Public(IdentitySecretKey::new(&[1; 32]).public());
         for credential in [shared(1), public] {
-            assert_eq!(ask(server.address, &credential, None).await.unwrap(), list(told));
+            assert_eq!(
+                request_addresses(server.address, &credential, None).await.unwrap(),
+                list(told)
+            );
         }
         server.end().await;
     }
@@ -308,7 +318,7 @@ pub(super) mod tests {
     async fn a_server_answers_as_it_is_configured() {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("own.key"), "01".repeat(32)).unwrap();
-        let config = ServerDirectory {
+        let config = DirectoryServerConfig {
             listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
             addresses: list("127.0.0.1:1"),
             shared_key: None,
@@ -316,27 +326,28 @@ pub(super) mod tests {
         };
         let server = DirectoryServer::bind(&config, place.path()).await.unwrap();
         let public = server.public_key().unwrap();
-        assert_eq!(public, SecretKey::new(&[1; 32]).public());
+        assert_eq!(public, IdentitySecretKey::new(&[1; 32]).public());
         let address = server.local_addresses().unwrap()[0];
         let (_stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(server.run(async { _ = stopped.await }));
-        let learnt = ask(address, &Credential::Public(public), None).await.unwrap();
+        let learnt =
+            request_addresses(address, &DirectoryCredential::Public(public), None).await.unwrap();
         assert_eq!(learnt, list("127.0.0.1:1"));
-        let refused = ask(address, &shared(1), None).await.unwrap_err().to_string();
+        let refused = request_addresses(address, &shared(1), None).await.unwrap_err().to_string();
         assert!(refused.contains("the server refuses: it has no key of this kind"), "{refused}");
-        let missing = ServerDirectory { shared_key: Some("no.key".into()), ..config };
+        let missing = DirectoryServerConfig { shared_key: Some("no.key".into()), ..config };
         assert!(matches!(
             DirectoryServer::bind(&missing, place.path()).await,
-            Err(BindError::Key(KeyError::Missing { .. }))
+            Err(DirectoryBindError::Key(KeyFileError::Missing { .. }))
         ));
     }
 
     #[tokio::test]
     async fn with_another_key_nothing_is_learnt() {
-        let server = Running::start("127.0.0.1:1", 1).await;
-        let public = Credential::Public(SecretKey::new(&[2; 32]).public());
+        let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
+        let public = DirectoryCredential::Public(IdentitySecretKey::new(&[2; 32]).public());
         for credential in [shared(2), public] {
-            let error = ask(server.address, &credential, None).await.unwrap_err();
+            let error = request_addresses(server.address, &credential, None).await.unwrap_err();
             assert!(error.is_tampering(), "{error}");
         }
         server.end().await;
@@ -344,9 +355,13 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_list_without_the_host_that_was_asked_is_refused() {
-        let server = Running::start("198.51.100.1:2", 1).await;
-        let error = ask(server.address, &shared(1), None).await.unwrap_err();
-        let ExchangeError::Answer { source: AnswerError::AnotherPeer { peer }, .. } = error else {
+        let server = RunningDirectoryServer::start("198.51.100.1:2", 1).await;
+        let error = request_addresses(server.address, &shared(1), None).await.unwrap_err();
+        let DirectoryExchangeError::Answer {
+            source: DirectoryAnswerError::AnotherPeer { peer },
+            ..
+        } = error
+        else {
             panic!("{error}");
         };
         assert_eq!(peer, server.address.ip());
@@ -357,12 +372,14 @@ pub(super) mod tests {
     async fn garbage_is_refused() {
         for garbage in [b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), vec![0; 1 << 20]] {
             let server = says(|_| garbage).await;
-            let error = ask(server, &shared(1), None).await.unwrap_err();
+            let error = request_addresses(server, &shared(1), None).await.unwrap_err();
             // A server that sends too much may be disconnected before it has been read.
             let is_refused = matches!(
                 error,
-                ExchangeError::Answer { source: AnswerError::Message(MessageError::Magic), .. }
-                    | ExchangeError::Connection { .. }
+                DirectoryExchangeError::Answer {
+                    source: DirectoryAnswerError::Message(DirectoryMessageError::Magic),
+                    ..
+                } | DirectoryExchangeError::Connection { .. }
             );
             assert!(is_refused && !error.is_tampering(), "{error}");
         }
@@ -370,47 +387,51 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_played_again_is_refused() {
-        let nonce = Nonce::new([7; 32]);
-        let older = DirectoryRequester::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1)).ask();
+        let nonce = DirectoryNonce::new([7; 32]);
+        let older = DirectoryRequester::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1))
+            .request_bytes();
         let replay = responder().answer(&older.encode(), nonce).unwrap().encode();
         let server = says(|_| replay).await;
-        let error = ask(server, &shared(1), None).await.unwrap_err();
+        let error = request_addresses(server, &shared(1), None).await.unwrap_err();
         assert!(error.is_tampering(), "{error}");
     }
 
     #[tokio::test]
     async fn bytes_after_the_answer_are_refused() {
-        let reply =
-            |ask: Ask| responder().answer(&ask.encode(), Nonce::new([7; 32])).unwrap().encode();
+        let reply = |ask: DirectoryRequest| {
+            responder().answer(&ask.encode(), DirectoryNonce::new([7; 32])).unwrap().encode()
+        };
         let server = says(reply).await;
-        assert_eq!(ask(server, &shared(1), None).await.unwrap(), list("127.0.0.1:1"));
+        assert_eq!(request_addresses(server, &shared(1), None).await.unwrap(), list("127.0.0.1:1"));
         let server = says(move |ask| [reply(ask), vec![0]].concat()).await;
-        let error = ask(server, &shared(1), None).await.unwrap_err();
-        let trailing = AnswerError::Message(MessageError::Trailing);
-        assert!(matches!(error, ExchangeError::Answer { source, .. } if source == trailing));
+        let error = request_addresses(server, &shared(1), None).await.unwrap_err();
+        let trailing = DirectoryAnswerError::Message(DirectoryMessageError::Trailing);
+        assert!(
+            matches!(error, DirectoryExchangeError::Answer { source, .. } if source == trailing)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_given_up() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = listener.local_addr().unwrap();
-        let error = ask(server, &shared(1), None).await.unwrap_err();
-        assert!(matches!(error, ExchangeError::TimedOut { .. }), "{error}");
+        let error = request_addresses(server, &shared(1), None).await.unwrap_err();
+        assert!(matches!(error, DirectoryExchangeError::TimedOut { .. }), "{error}");
         drop(listener);
-        let error = ask(server, &shared(1), None).await.unwrap_err();
+        let error = request_addresses(server, &shared(1), None).await.unwrap_err();
         assert!(!error.is_tampering(), "{error}");
     }
 
     #[tokio::test]
     async fn a_server_that_closes_at_once_says_nothing() {
         let server = says(|_| Vec::new()).await;
-        let error = ask(server, &shared(1), None).await.unwrap_err();
+        let error = request_addresses(server, &shared(1), None).await.unwrap_err();
         assert!(!error.is_tampering(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_client_is_given_up() {
-        let server = Running::start("127.0.0.1:1", 1).await;
+        let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         silent.write_all(b"SNDD").await.unwrap();
         let (mut said, asked) = (Vec::new(), Instant::now());
@@ -425,7 +446,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn silent_connections_keep_nobody_from_an_answer() {
         for source in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
-            let server = Running::start("127.0.0.1:1", 1).await;
+            let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
             let mut silent = Vec::new();
             for _ in 0..=MAX_CONNECTIONS {
                 let socket = socket_for(server.address).unwrap();
@@ -433,7 +454,7 @@ pub(super) mod tests {
                 silent.push(socket.connect(server.address).await.unwrap());
             }
             // Connections are accepted in the order in which they were made.
-            let learnt = ask(server.address, &shared(1), None).await.unwrap();
+            let learnt = request_addresses(server.address, &shared(1), None).await.unwrap();
             assert_eq!(learnt, list("127.0.0.1:1"));
             server.end().await;
         }

@@ -30,22 +30,22 @@
 //!
 //! ```
 //! use keys::SharedKey;
-//! use sunder_directory::addresses::Addresses;
-//! use sunder_directory::credentials::{Credential, ServerKeys};
-//! use sunder_directory::message::Nonce;
+//! use sunder_directory::addresses::ChannelAddresses;
+//! use sunder_directory::credentials::{DirectoryCredential, DirectoryServerKeys};
+//! use sunder_directory::message::DirectoryNonce;
 //! use sunder_directory::{DirectoryRequester, DirectoryResponder};
 //!
 //! // The server's addresses, one for each channel, and the key that both ends have.
 //! let addresses = ["192.0.2.1:6522".parse()?, "198.51.100.1:6522".parse()?];
-//! let addresses = Addresses::new(addresses.to_vec())?;
-//! let keys = ServerKeys { shared: Some(SharedKey::new(&[7; 32])), secret: None };
+//! let addresses = ChannelAddresses::new(addresses.to_vec())?;
+//! let keys = DirectoryServerKeys { shared: Some(SharedKey::new(&[7; 32])), secret: None };
 //! let responder = DirectoryResponder::new(addresses.clone(), keys);
 //!
 //! // The client knows the first address. Real nonces are random.
-//! let credential = Credential::Shared(SharedKey::new(&[7; 32]));
+//! let credential = DirectoryCredential::Shared(SharedKey::new(&[7; 32]));
 //! let requester =
-//!     DirectoryRequester::new("192.0.2.1".parse()?, Nonce::new([1; 32]), &credential);
-//! let reply = responder.answer(&requester.ask().encode(), Nonce::new([2; 32]))?;
+//!     DirectoryRequester::new("192.0.2.1".parse()?, DirectoryNonce::new([1; 32]), &credential);
+//! let reply = responder.answer(&requester.ask().encode(), DirectoryNonce::new([2; 32]))?;
 //! assert_eq!(requester.hear(&reply.encode())?, addresses);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -67,33 +67,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use keys::KeyError;
+use keys::KeyFileError;
 use tokio::sync::MutexGuard as AsyncMutexGuard;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use addresses::Addresses;
-use config::{ClientDirectory, most_specific};
-use credentials::Credential;
-use exchange::{ExchangeError, ask};
-use message::Scheme;
+use addresses::ChannelAddresses;
+use config::{DirectoryClientConfig, most_specific};
+use credentials::DirectoryCredential;
+use exchange::{DirectoryExchangeError, request_addresses};
+use message::ProofScheme;
 use signed_list::KeyDigest;
-use single_flight::{LastFailure, SingleFlight};
-use store::{Entry, Learnt, Source, Store, StoreError};
+use single_flight::{DirectorySingleFlight, LastExchangeFailure};
+use store::{AddressSource, DirectoryEntry, DirectoryStore, DirectoryStoreError, LearnedAddresses};
 
-pub use ends::{AnswerError, DirectoryRequester, DirectoryResponder};
+pub use ends::{DirectoryAnswerError, DirectoryRequester, DirectoryResponder};
 
 /// A client's directory: its database, and the keys of the peers that it may ask.
 #[derive(Debug)]
 pub struct Directory {
     file: PathBuf,
-    store: Arc<Mutex<Store>>,
-    trusted: Vec<(IpNet, Credential)>,
+    store: Arc<Mutex<DirectoryStore>>,
+    trusted: Vec<(IpNet, DirectoryCredential)>,
     port: u16,
     max_age: Duration,
     /// The key whose signed lists are believed.
     signer: Option<KeyDigest>,
-    flights: SingleFlight,
+    flights: DirectorySingleFlight,
 }
 
 /// Why the addresses of a peer are not known.
@@ -101,14 +101,14 @@ pub struct Directory {
 pub enum DirectoryError {
     /// A key cannot be read.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] KeyFileError),
     /// The database cannot be read or written.
     #[error("directory {}: {source}", .file.display())]
     Store {
         /// The database.
         file: PathBuf,
         /// The reason.
-        source: StoreError,
+        source: DirectoryStoreError,
     },
     /// The peer was asked, and its addresses were not learnt. Older addresses are not used.
     #[error("{source}")]
@@ -116,7 +116,7 @@ pub enum DirectoryError {
         /// The peer.
         peer: IpAddr,
         /// The reason.
-        source: Arc<ExchangeError>,
+        source: Arc<DirectoryExchangeError>,
     },
     /// The peer is in no trusted network, so it is not asked.
     #[error("{peer} is in no network of a [[directory.trust]], and so is not asked")]
@@ -146,9 +146,9 @@ impl DirectoryError {
 }
 
 /// What the database knows of a peer at this time.
-enum Known {
+enum DirectoryLookup {
     /// Its addresses.
-    Addresses(Addresses),
+    Addresses(ChannelAddresses),
     /// Nothing valid; the peer is to be asked.
     ToAsk,
     /// Nothing, and the peer is in no trusted network.
@@ -161,12 +161,12 @@ impl Directory {
     ///
     /// # Errors
     /// When a key cannot be read, or the database is invalid or cannot be opened.
-    pub fn open(config: &ClientDirectory, config_dir: &Path) -> Result<Self, DirectoryError> {
-        let trusted = config.trusts.iter();
+    pub fn open(config: &DirectoryClientConfig, config_dir: &Path) -> Result<Self, DirectoryError> {
+        let trusted = config.trusted_networks.iter();
         let trusted = trusted.map(|trust| Ok((trust.network, trust.credential(config_dir)?)));
-        let trusted = trusted.collect::<Result<Vec<_>, KeyError>>()?;
+        let trusted = trusted.collect::<Result<Vec<_>, KeyFileError>>()?;
         let file = config_dir.join(&config.file);
-        let store = Store::open(&file)
+        let store = DirectoryStore::open(&file)
             .map_err(|source| DirectoryError::Store { file: file.clone(), source })?;
         Ok(Self {
             file,
@@ -175,7 +175,7 @@ impl Directory {
             port: config.port,
             max_age: config.max_age,
             signer: config.signer(config_dir)?.map(|key| key.digest()),
-            flights: SingleFlight::default(),
+            flights: DirectorySingleFlight::default(),
         })
     }
 
@@ -190,24 +190,24 @@ impl Directory {
     /// When the database fails. When the peer has to be asked and does not answer, or its answer is
     /// rejected, whatever was known before. When its addresses were learnt under a trust that is
     /// gone.
-    pub async fn channels_of(
+    pub async fn addresses_of(
         &self,
         peer: IpAddr,
         mark: Option<u32>,
-    ) -> Result<Option<Addresses>, DirectoryError> {
+    ) -> Result<Option<ChannelAddresses>, DirectoryError> {
         let peer = peer.to_canonical();
         match self.look_up(peer).await? {
-            Known::Addresses(addresses) => return Ok(Some(addresses)),
-            Known::Nothing => return Ok(None),
-            Known::ToAsk => {}
+            DirectoryLookup::Addresses(addresses) => return Ok(Some(addresses)),
+            DirectoryLookup::Nothing => return Ok(None),
+            DirectoryLookup::ToAsk => {}
         }
-        let flight = self.flights.of(peer);
+        let flight = self.flights.flight(peer);
         let last = flight.acquire().await;
         // The previous holder of the flight may have learnt it.
-        if let Known::Addresses(addresses) = self.look_up(peer).await? {
+        if let DirectoryLookup::Addresses(addresses) = self.look_up(peer).await? {
             return Ok(Some(addresses));
         }
-        if let Some(source) = last.recent() {
+        if let Some(source) = last.recent_failure() {
             return Err(DirectoryError::Exchange { peer, source });
         }
         Ok(Some(self.learn(peer, last, mark).await?.addresses))
@@ -218,26 +218,31 @@ impl Directory {
     /// # Errors
     /// When it was added by hand or is in no trusted network; then it is not asked. When it does
     /// not answer, or its answer is rejected. When the database fails.
-    pub async fn refresh(&self, peer: IpAddr, mark: Option<u32>) -> Result<Learnt, DirectoryError> {
+    pub async fn refresh(
+        &self,
+        peer: IpAddr,
+        mark: Option<u32>,
+    ) -> Result<LearnedAddresses, DirectoryError> {
         let peer = peer.to_canonical();
         let known = self.find(peer).await?.map(|entry| entry.source);
-        if let Some(known) = known.filter(|known| !matches!(known, Source::Learnt(_))) {
-            let (file, source) = (self.file.clone(), StoreError::fixed(peer, known));
+        if let Some(known) = known.filter(|known| !matches!(known, AddressSource::Learnt(_))) {
+            let (file, source) =
+                (self.file.clone(), DirectoryStoreError::not_learnable(peer, known));
             return Err(DirectoryError::Store { file, source });
         }
-        let flight = self.flights.of(peer);
+        let flight = self.flights.flight(peer);
         let last = flight.acquire().await;
         self.learn(peer, last, mark).await
     }
 
-    async fn look_up(&self, peer: IpAddr) -> Result<Known, DirectoryError> {
+    async fn look_up(&self, peer: IpAddr) -> Result<DirectoryLookup, DirectoryError> {
         let entry = self.find(peer).await?;
-        let scheme = most_specific(&self.trusted, peer).map(Credential::scheme);
+        let scheme = most_specific(&self.trusted, peer).map(DirectoryCredential::scheme);
         known(entry, (scheme, self.signer), SystemTime::now(), self.max_age)
             .ok_or(DirectoryError::NoLongerTrusted { peer })
     }
 
-    async fn find(&self, peer: IpAddr) -> Result<Option<Entry>, DirectoryError> {
+    async fn find(&self, peer: IpAddr) -> Result<Option<DirectoryEntry>, DirectoryError> {
         self.with_store(move |store| store.find(peer)).await
     }
 
@@ -245,17 +250,18 @@ impl Directory {
     async fn learn(
         &self,
         peer: IpAddr,
-        mut last: AsyncMutexGuard<'_, LastFailure>,
+        mut last: AsyncMutexGuard<'_, LastExchangeFailure>,
         mark: Option<u32>,
-    ) -> Result<Learnt, DirectoryError> {
+    ) -> Result<LearnedAddresses, DirectoryError> {
         let credential = most_specific(&self.trusted, peer);
         let credential = credential.ok_or(DirectoryError::NotTrusted { peer })?;
-        let asked = ask(SocketAddr::new(peer, self.port), credential, mark).await;
+        let asked = request_addresses(SocketAddr::new(peer, self.port), credential, mark).await;
         let addresses =
             last.record(asked).map_err(|source| DirectoryError::Exchange { peer, source })?;
         let scheme = credential.scheme();
-        let learn =
-            move |store: &mut Store| store.learn(peer, addresses, scheme, SystemTime::now());
+        let learn = move |store: &mut DirectoryStore| {
+            store.learn(peer, addresses, scheme, SystemTime::now())
+        };
         let learnt = self.with_store(learn).await?;
         let (scheme, addresses) = (scheme.name(), &learnt.addresses);
         match &learnt.before {
@@ -270,7 +276,7 @@ impl Directory {
     /// Runs a call of the database on a thread that may block.
     async fn with_store<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
+        call: impl FnOnce(&mut DirectoryStore) -> Result<T, DirectoryStoreError> + Send + 'static,
     ) -> Result<T, DirectoryError> {
         let store = Arc::clone(&self.store);
         let called =
@@ -285,25 +291,29 @@ impl Directory {
 /// peer is trusted by the scheme by which they were learnt; those of a signed list while its key is
 /// trusted. `None` if the trust is gone.
 fn known(
-    entry: Option<Entry>,
-    (trusted, signer): (Option<Scheme>, Option<KeyDigest>),
+    entry: Option<DirectoryEntry>,
+    (trusted, signer): (Option<ProofScheme>, Option<KeyDigest>),
     now: SystemTime,
     max_age: Duration,
-) -> Option<Known> {
+) -> Option<DirectoryLookup> {
     let Some(entry) = entry else {
-        return Some(if trusted.is_some() { Known::ToAsk } else { Known::Nothing });
+        return Some(if trusted.is_some() {
+            DirectoryLookup::ToAsk
+        } else {
+            DirectoryLookup::Nothing
+        });
     };
     let scheme = match entry.source {
-        Source::Manual => return Some(Known::Addresses(entry.addresses)),
-        Source::Signed(key) => {
-            return (signer == Some(key)).then_some(Known::Addresses(entry.addresses));
+        AddressSource::Manual => return Some(DirectoryLookup::Addresses(entry.addresses)),
+        AddressSource::Signed(key) => {
+            return (signer == Some(key)).then_some(DirectoryLookup::Addresses(entry.addresses));
         }
-        Source::Learnt(scheme) => scheme,
+        AddressSource::Learnt(scheme) => scheme,
     };
     // A time in the future is from a clock that was wrong.
     let is_young = now.duration_since(entry.learnt_at).is_ok_and(|age| age < max_age);
     let is_good = trusted? == scheme && is_young;
-    Some(if is_good { Known::Addresses(entry.addresses) } else { Known::ToAsk })
+    Some(if is_good { DirectoryLookup::Addresses(entry.addresses) } else { DirectoryLookup::ToAsk })
 }
 
 #[cfg(test)]
@@ -313,17 +323,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::UNIX_EPOCH;
 
-    use keys::{SecretKey, SharedKey};
+    use keys::{IdentitySecretKey, SharedKey};
     use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinSet;
 
     use super::addresses::tests::list;
-    use super::config::{Trust, TrustedKey};
-    use super::credentials::ServerKeys;
-    use super::exchange::tests::Running;
-    use super::message::{ASK_LEN, Nonce};
+    use super::config::{TrustedNetwork, TrustedNetworkKey};
+    use super::credentials::DirectoryServerKeys;
+    use super::exchange::tests::RunningDirectoryServer;
+    use super::message::{DirectoryNonce, REQUEST_LEN};
     use super::*;
 
     const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -339,34 +349,34 @@ mod tests {
             Self(place)
         }
 
-        fn store(&self) -> Store {
-            Store::open(&self.0.path().join("d.sqlite")).unwrap()
+        fn store(&self) -> DirectoryStore {
+            DirectoryStore::open(&self.0.path().join("d.sqlite")).unwrap()
         }
 
         /// The directory, whose peers answer at this port and are trusted with these keys.
-        fn open(&self, port: u16, trusted: &[(&str, TrustedKey)]) -> Directory {
-            let trust = |(network, key): &(&str, TrustedKey)| Trust {
+        fn open(&self, port: u16, trusted: &[(&str, TrustedNetworkKey)]) -> Directory {
+            let trust = |(network, key): &(&str, TrustedNetworkKey)| TrustedNetwork {
                 network: network.parse().unwrap(),
                 key: key.clone(),
             };
             let trusts = trusted.iter().map(trust).collect();
-            let config = ClientDirectory {
+            let config = DirectoryClientConfig {
                 file: "d.sqlite".into(),
                 port,
                 max_age: MAX_AGE,
                 signed_by: None,
-                trusts,
+                trusted_networks: trusts,
             };
             Directory::open(&config, self.0.path()).unwrap()
         }
     }
 
-    fn shared() -> TrustedKey {
-        TrustedKey::Shared("key".into())
+    fn shared() -> TrustedNetworkKey {
+        TrustedNetworkKey::Shared("key".into())
     }
 
-    fn public(byte: u8) -> TrustedKey {
-        TrustedKey::Public(SecretKey::new(&[byte; 32]).public())
+    fn public(byte: u8) -> TrustedNetworkKey {
+        TrustedNetworkKey::Public(IdentitySecretKey::new(&[byte; 32]).public())
     }
 
     /// A port at which nothing listens.
@@ -379,7 +389,7 @@ mod tests {
     async fn counting(answers: bool) -> (u16, Arc<AtomicUsize>) {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
+        let keys = DirectoryServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
         let responder = DirectoryResponder::new(list("127.0.0.1:1"), keys);
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
@@ -387,10 +397,10 @@ mod tests {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::Relaxed);
-                let mut ask = [0; ASK_LEN];
+                let mut ask = [0; REQUEST_LEN];
                 stream.read_exact(&mut ask).await.unwrap();
                 if answers {
-                    let reply = responder.answer(&ask, Nonce::new([0; 32])).unwrap();
+                    let reply = responder.answer(&ask, DirectoryNonce::new([0; 32])).unwrap();
                     stream.write_all(&reply.encode()).await.unwrap();
                 }
             }
@@ -403,7 +413,7 @@ mod tests {
         let mut asking = JoinSet::new();
         for _ in 0..times {
             let directory = Arc::clone(directory);
-            asking.spawn(async move { directory.channels_of(HOST, None).await });
+            asking.spawn(async move { directory.addresses_of(HOST, None).await });
         }
         asking.join_all().await.iter().filter(|known| matches!(known, Ok(Some(_)))).count()
     }
@@ -411,16 +421,16 @@ mod tests {
     #[test]
     fn what_an_entry_is_good_for() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let entry = |source, age_s: i64| Entry {
+        let entry = |source, age_s: i64| DirectoryEntry {
             peer: HOST,
             addresses: list("127.0.0.1:1"),
             source,
             learnt_at: UNIX_EPOCH + Duration::from_secs((1_000_000 - age_s).try_into().unwrap()),
         };
-        let (hmac, ed25519) = (Scheme::Hmac, Scheme::Ed25519);
-        let learnt = |age_s| Some(entry(Source::Learnt(hmac), age_s));
-        let manual = Some(entry(Source::Manual, 999_999));
-        let signed = |key| Some(entry(Source::Signed([key; 32]), 999_999));
+        let (hmac, ed25519) = (ProofScheme::Hmac, ProofScheme::Ed25519);
+        let learnt = |age_s| Some(entry(AddressSource::Learnt(hmac), age_s));
+        let manual = Some(entry(AddressSource::Manual, 999_999));
+        let signed = |key| Some(entry(AddressSource::Signed([key; 32]), 999_999));
         for (entry, trusted, expected) in [
             (signed(1), None, "known"),
             (signed(2), Some(hmac), "gone"),
@@ -437,9 +447,9 @@ mod tests {
             (learnt(3600), None, "gone"),
         ] {
             let found = match known(entry, (trusted, Some([1; 32])), now, MAX_AGE) {
-                Some(Known::Addresses(_)) => "known",
-                Some(Known::ToAsk) => "ask",
-                Some(Known::Nothing) => "nothing",
+                Some(DirectoryLookup::Addresses(_)) => "known",
+                Some(DirectoryLookup::ToAsk) => "ask",
+                Some(DirectoryLookup::Nothing) => "nothing",
                 None => "gone",
             };
             assert_eq!(found, expected);
@@ -449,33 +459,33 @@ mod tests {
     #[tokio::test]
     async fn a_peer_is_asked_once_and_then_known() {
         let place = TestDirectory::new();
-        let server = Running::start("127.0.0.1:1 198.51.100.1:2", 1).await;
+        let server = RunningDirectoryServer::start("127.0.0.1:1 198.51.100.1:2", 1).await;
         let port = server.address.port();
         let directory = place.open(port, &[("127.0.0.0/8", shared())]);
         let learnt = Some(list("127.0.0.1:1 198.51.100.1:2"));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
-        assert_eq!(directory.channels_of(mapped, None).await.unwrap(), learnt);
+        assert_eq!(directory.addresses_of(mapped, None).await.unwrap(), learnt);
         let entry = place.store().find(HOST).unwrap().unwrap();
-        assert_eq!(entry.source, Source::Learnt(Scheme::Hmac));
+        assert_eq!(entry.source, AddressSource::Learnt(ProofScheme::Hmac));
         server.end().await;
-        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), learnt);
+        assert_eq!(directory.addresses_of(HOST, None).await.unwrap(), learnt);
         drop(directory);
         let again = place.open(port, &[("127.0.0.0/8", shared())]);
-        assert_eq!(again.channels_of(HOST, None).await.unwrap(), learnt);
+        assert_eq!(again.addresses_of(HOST, None).await.unwrap(), learnt);
         // Trusted by another scheme, it has to prove its answer by that scheme.
         let other = place.open(port, &[("127.0.0.0/8", public(1))]);
-        assert!(other.channels_of(HOST, None).await.is_err());
+        assert!(other.addresses_of(HOST, None).await.is_err());
     }
 
     #[tokio::test]
     async fn the_most_specific_trust_decides() {
         let place = TestDirectory::new();
-        let server = Running::start("127.0.0.1:1", 2).await;
+        let server = RunningDirectoryServer::start("127.0.0.1:1", 2).await;
         let trusted = [("127.0.0.0/8", shared()), ("127.0.0.1/32", public(2))];
         let directory = place.open(server.address.port(), &trusted);
-        assert!(directory.channels_of(HOST, None).await.unwrap().is_some());
+        assert!(directory.addresses_of(HOST, None).await.unwrap().is_some());
         let entry = place.store().find(HOST).unwrap().unwrap();
-        assert_eq!(entry.source, Source::Learnt(Scheme::Ed25519));
+        assert_eq!(entry.source, AddressSource::Learnt(ProofScheme::Ed25519));
     }
 
     #[tokio::test]
@@ -483,7 +493,7 @@ mod tests {
         let place = TestDirectory::new();
         let (port, count) = counting(true).await;
         let directory = place.open(port, &[("192.0.2.0/24", shared())]);
-        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), None);
+        assert_eq!(directory.addresses_of(HOST, None).await.unwrap(), None);
         let refused = directory.refresh(HOST, None).await.unwrap_err();
         assert!(matches!(refused, DirectoryError::NotTrusted { .. }), "{refused}");
         assert_eq!(count.load(Ordering::Relaxed), 0);
@@ -497,7 +507,7 @@ mod tests {
         let own = list("203.0.113.1:1");
         // Another program adds it while this one runs.
         place.store().add(HOST, &own, UNIX_EPOCH).unwrap();
-        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(own));
+        assert_eq!(directory.addresses_of(HOST, None).await.unwrap(), Some(own));
         let refused = directory.refresh(HOST, None).await.unwrap_err().to_string();
         assert!(refused.contains("was added by hand"), "{refused}");
         assert_eq!(count.load(Ordering::Relaxed), 0);
@@ -507,25 +517,25 @@ mod tests {
     async fn older_addresses_do_not_stand_in_for_an_answer() {
         let place = TestDirectory::new();
         let old = SystemTime::now() - 2 * MAX_AGE;
-        place.store().learn(HOST, list("127.0.0.1:1"), Scheme::Hmac, old).unwrap();
+        place.store().learn(HOST, list("127.0.0.1:1"), ProofScheme::Hmac, old).unwrap();
         let port = free_port().await;
         let directory = place.open(port, &[("127.0.0.0/8", shared())]);
-        let error = directory.channels_of(HOST, None).await.unwrap_err();
+        let error = directory.addresses_of(HOST, None).await.unwrap_err();
         assert!(matches!(error, DirectoryError::Exchange { .. }), "{error}");
         assert!(!error.is_tampering());
         let untrusting = place.open(port, &[]);
-        let error = untrusting.channels_of(HOST, None).await.unwrap_err();
+        let error = untrusting.addresses_of(HOST, None).await.unwrap_err();
         assert!(matches!(error, DirectoryError::NoLongerTrusted { .. }), "{error}");
     }
 
     #[tokio::test]
     async fn an_answer_with_another_key_is_tampering() {
         let place = TestDirectory::new();
-        let server = Running::start("127.0.0.1:1", 2).await;
+        let server = RunningDirectoryServer::start("127.0.0.1:1", 2).await;
         let port = server.address.port();
         for key in [shared(), public(1)] {
             let directory = place.open(port, &[("127.0.0.0/8", key)]);
-            let error = directory.channels_of(HOST, None).await.unwrap_err();
+            let error = directory.addresses_of(HOST, None).await.unwrap_err();
             assert!(error.is_tampering(), "{error}");
         }
         assert_eq!(place.store().find(HOST).unwrap(), None);
@@ -535,14 +545,14 @@ mod tests {
     async fn a_change_is_told() {
         let place = TestDirectory::new();
         let before = list("127.0.0.1:9");
-        place.store().learn(HOST, before.clone(), Scheme::Hmac, SystemTime::now()).unwrap();
-        let server = Running::start("127.0.0.1:1", 1).await;
+        place.store().learn(HOST, before.clone(), ProofScheme::Hmac, SystemTime::now()).unwrap();
+        let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
         let directory = place.open(server.address.port(), &[("127.0.0.0/8", shared())]);
-        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(before.clone()));
+        assert_eq!(directory.addresses_of(HOST, None).await.unwrap(), Some(before.clone()));
         let learnt = directory.refresh(HOST, None).await.unwrap();
         assert!(learnt.has_changed());
         assert_eq!(learnt.before, Some(before));
-        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(list("127.0.0.1:1")));
+        assert_eq!(directory.addresses_of(HOST, None).await.unwrap(), Some(list("127.0.0.1:1")));
         assert!(!directory.refresh(HOST, None).await.unwrap().has_changed());
     }
 
@@ -565,25 +575,25 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));
         let asking = Arc::clone(&directory);
-        let asking = tokio::spawn(async move { asking.channels_of(HOST, None).await });
+        let asking = tokio::spawn(async move { asking.addresses_of(HOST, None).await });
         // The first request arrives, and its task ends before there is an answer.
         let (first, _) = listener.accept().await.unwrap();
         asking.abort();
         drop((first, listener));
-        let error = directory.channels_of(HOST, None).await.unwrap_err();
+        let error = directory.addresses_of(HOST, None).await.unwrap_err();
         assert!(!error.is_tampering(), "{error}");
     }
 
     #[test]
     fn a_missing_key_is_named() {
         let place = tempfile::tempdir().unwrap();
-        let trusts = vec![Trust { network: "::/0".parse().unwrap(), key: shared() }];
-        let config = ClientDirectory {
+        let trusts = vec![TrustedNetwork { network: "::/0".parse().unwrap(), key: shared() }];
+        let config = DirectoryClientConfig {
             file: "d.sqlite".into(),
             port: 1,
             max_age: MAX_AGE,
             signed_by: None,
-            trusts,
+            trusted_networks: trusts,
         };
         let error = Directory::open(&config, place.path()).unwrap_err().to_string();
         assert!(error.contains("no such file") && error.contains("/key"), "{error}");

@@ -1,15 +1,15 @@
 //! The messages of an exchange and their bytes, which are in `docs/protocols/directory.md`.
 //!
-//! Parsing checks a message in full, and a message has one encoding. A [`Proof`] shows whether the
-//! content of a Tell is authentic.
+//! Parsing checks a message in full, and a message has one encoding. A [`AnswerProof`] shows
+//! whether the content of a Tell is authentic.
 
-use super::addresses::{Addresses, AddressesError};
+use super::addresses::{ChannelAddresses, ChannelAddressesError};
 
 /// The length of a nonce, in bytes.
 pub const NONCE_LEN: usize = 32;
 
 /// The length of an Ask, in bytes.
-pub const ASK_LEN: usize = HEADER_LEN + NONCE_LEN;
+pub const REQUEST_LEN: usize = HEADER_LEN + NONCE_LEN;
 
 /// The longest reply, in bytes: a Tell of 16 IPv6 addresses with a signature.
 pub const MAX_REPLY_LEN: usize = HEADER_LEN + NONCE_LEN + 1 + 16 * 19 + 64;
@@ -29,9 +29,9 @@ const DOMAIN: &[u8] = b"sunder directory: addresses of a peer\0";
 
 /// Random bytes of one end for one exchange. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonce([u8; NONCE_LEN]);
+pub struct DirectoryNonce([u8; NONCE_LEN]);
 
-impl Nonce {
+impl DirectoryNonce {
     /// A nonce of random bytes.
     pub fn new(random: [u8; NONCE_LEN]) -> Self {
         Self(random)
@@ -41,14 +41,14 @@ impl Nonce {
 /// The scheme of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Scheme {
+pub enum ProofScheme {
     /// HMAC-SHA-256 under a key that both ends have.
     Hmac = 1,
     /// An Ed25519 signature of the server.
     Ed25519 = 2,
 }
 
-impl Scheme {
+impl ProofScheme {
     /// The scheme with this number.
     fn from_byte(byte: u8) -> Option<Self> {
         [Self::Hmac, Self::Ed25519].into_iter().find(|&scheme| scheme as u8 == byte)
@@ -65,34 +65,36 @@ impl Scheme {
 
 /// A proof that an answer is authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum AnswerProof {
     /// An HMAC-SHA-256 code.
     Hmac([u8; 32]),
     /// An Ed25519 signature.
     Ed25519([u8; 64]),
 }
 
-impl Proof {
+impl AnswerProof {
     /// Its scheme.
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> ProofScheme {
         match self {
-            Self::Hmac(_) => Scheme::Hmac,
-            Self::Ed25519(_) => Scheme::Ed25519,
+            Self::Hmac(_) => ProofScheme::Hmac,
+            Self::Ed25519(_) => ProofScheme::Ed25519,
         }
     }
 
     /// Reads a proof that is all of `bytes`.
-    fn parse(scheme: Scheme, bytes: &[u8]) -> Result<Self, MessageError> {
+    fn parse(scheme: ProofScheme, bytes: &[u8]) -> Result<Self, DirectoryMessageError> {
         let proof = match scheme {
-            Scheme::Hmac => bytes.split_first_chunk().map(|(code, rest)| (Self::Hmac(*code), rest)),
-            Scheme::Ed25519 => {
+            ProofScheme::Hmac => {
+                bytes.split_first_chunk().map(|(code, rest)| (Self::Hmac(*code), rest))
+            }
+            ProofScheme::Ed25519 => {
                 bytes.split_first_chunk().map(|(signed, rest)| (Self::Ed25519(*signed), rest))
             }
         };
         match proof {
             Some((proof, [])) => Ok(proof),
-            Some(_) => Err(MessageError::Trailing),
-            None => Err(MessageError::Short),
+            Some(_) => Err(DirectoryMessageError::Trailing),
+            None => Err(DirectoryMessageError::Short),
         }
     }
 
@@ -106,33 +108,33 @@ impl Proof {
 
 /// Client to server: a request for the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct DirectoryRequest {
     /// The scheme by which the answer has to be proven.
-    pub scheme: Scheme,
+    pub scheme: ProofScheme,
     /// Fresh, so that no older answer is valid for this request.
-    pub nonce: Nonce,
+    pub nonce: DirectoryNonce,
 }
 
-impl Ask {
+impl DirectoryRequest {
     /// Reads an Ask that is all of `bytes`.
     ///
     /// # Errors
     /// When they are not exactly one Ask.
-    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, DirectoryMessageError> {
         let (kind, scheme, body) = parse_header(bytes)?;
         if kind != KIND_ASK {
-            return Err(MessageError::Kind(kind));
+            return Err(DirectoryMessageError::Kind(kind));
         }
-        let scheme = Scheme::from_byte(scheme).ok_or(MessageError::Scheme(scheme))?;
-        let (nonce, rest) = body.split_first_chunk().ok_or(MessageError::Short)?;
+        let scheme = ProofScheme::from_byte(scheme).ok_or(DirectoryMessageError::Scheme(scheme))?;
+        let (nonce, rest) = body.split_first_chunk().ok_or(DirectoryMessageError::Short)?;
         if rest.is_empty() {
-            Ok(Self { scheme, nonce: Nonce(*nonce) })
+            Ok(Self { scheme, nonce: DirectoryNonce(*nonce) })
         } else {
-            Err(MessageError::Trailing)
+            Err(DirectoryMessageError::Trailing)
         }
     }
 
-    /// Its encoding: [`ASK_LEN`] bytes.
+    /// Its encoding: [`REQUEST_LEN`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(KIND_ASK, self.scheme as u8);
         bytes.extend(self.nonce.0);
@@ -140,7 +142,11 @@ impl Ask {
     }
 
     /// The bytes that an answer's proof covers: the whole answer and this Ask.
-    pub(super) fn statement(&self, nonce: Nonce, addresses: &Addresses) -> Vec<u8> {
+    pub(super) fn signed_bytes(
+        &self,
+        nonce: DirectoryNonce,
+        addresses: &ChannelAddresses,
+    ) -> Vec<u8> {
         let mut statement = DOMAIN.to_vec();
         statement.extend([VERSION, self.scheme as u8]);
         statement.extend(self.nonce.0);
@@ -152,19 +158,19 @@ impl Ask {
 
 /// Server to client: the server's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tell {
+pub struct DirectoryAnswer {
     /// Fresh, so that the client does not choose all bytes that the proof covers.
-    pub nonce: Nonce,
+    pub nonce: DirectoryNonce,
     /// The server's addresses, one for each channel.
-    pub addresses: Addresses,
+    pub addresses: ChannelAddresses,
     /// The proof that this server answers this Ask.
-    pub proof: Proof,
+    pub proof: AnswerProof,
 }
 
 /// Why a server refuses to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum DirectoryRefusal {
     /// It has no key for the requested scheme.
     #[error("it has no key of this kind: use the kind of key that it has")]
     SchemeNotOffered = 1,
@@ -172,41 +178,42 @@ pub enum Refusal {
 
 /// Server to client: the reply to an Ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum DirectoryReply {
     /// The server's addresses.
-    Tell(Tell),
+    Tell(DirectoryAnswer),
     /// A refusal.
-    Refuse(Refusal),
+    Refuse(DirectoryRefusal),
 }
 
-impl Reply {
+impl DirectoryReply {
     /// Reads a reply that is all of `bytes`.
     ///
     /// # Errors
     /// When they are not exactly one reply.
-    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, DirectoryMessageError> {
         let (kind, detail, body) = parse_header(bytes)?;
         match kind {
             KIND_TELL => {
-                let scheme = Scheme::from_byte(detail).ok_or(MessageError::Scheme(detail))?;
-                let (nonce, rest) = body.split_first_chunk().ok_or(MessageError::Short)?;
-                let (addresses, rest) = Addresses::parse_prefix(rest)?;
-                let proof = Proof::parse(scheme, rest)?;
-                Ok(Self::Tell(Tell { nonce: Nonce(*nonce), addresses, proof }))
+                let scheme =
+                    ProofScheme::from_byte(detail).ok_or(DirectoryMessageError::Scheme(detail))?;
+                let (nonce, rest) = body.split_first_chunk().ok_or(DirectoryMessageError::Short)?;
+                let (addresses, rest) = ChannelAddresses::parse_prefix(rest)?;
+                let proof = AnswerProof::parse(scheme, rest)?;
+                Ok(Self::Tell(DirectoryAnswer { nonce: DirectoryNonce(*nonce), addresses, proof }))
             }
-            KIND_REFUSE if detail != Refusal::SchemeNotOffered as u8 => {
-                Err(MessageError::Refusal(detail))
+            KIND_REFUSE if detail != DirectoryRefusal::SchemeNotOffered as u8 => {
+                Err(DirectoryMessageError::Refusal(detail))
             }
-            KIND_REFUSE if !body.is_empty() => Err(MessageError::Trailing),
-            KIND_REFUSE => Ok(Self::Refuse(Refusal::SchemeNotOffered)),
-            other => Err(MessageError::Kind(other)),
+            KIND_REFUSE if !body.is_empty() => Err(DirectoryMessageError::Trailing),
+            KIND_REFUSE => Ok(Self::Refuse(DirectoryRefusal::SchemeNotOffered)),
+            other => Err(DirectoryMessageError::Kind(other)),
         }
     }
 
     /// Its encoding: at most [`MAX_REPLY_LEN`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Tell(Tell { nonce, addresses, proof }) => {
+            Self::Tell(DirectoryAnswer { nonce, addresses, proof }) => {
                 let mut bytes = header(KIND_TELL, proof.scheme() as u8);
                 bytes.extend(nonce.0);
                 bytes.extend(addresses.encode());
@@ -220,7 +227,7 @@ impl Reply {
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MessageError {
+pub enum DirectoryMessageError {
     /// They do not begin with `SNDD`.
     #[error("not a message of a directory; see that it is sunder serve that listens there")]
     Magic,
@@ -238,7 +245,7 @@ pub enum MessageError {
     Refusal(u8),
     /// The addresses are not a valid list.
     #[error(transparent)]
-    Addresses(#[from] AddressesError),
+    Addresses(#[from] ChannelAddressesError),
     /// The message is cut short.
     #[error("the message is cut short")]
     Short,
@@ -252,14 +259,14 @@ fn header(kind: u8, detail: u8) -> Vec<u8> {
 }
 
 /// The kind, the byte whose meaning depends on the kind, and the rest.
-fn parse_header(bytes: &[u8]) -> Result<(u8, u8, &[u8]), MessageError> {
+fn parse_header(bytes: &[u8]) -> Result<(u8, u8, &[u8]), DirectoryMessageError> {
     let ([magic @ .., version, kind, detail], body) =
-        bytes.split_first_chunk::<HEADER_LEN>().ok_or(MessageError::Short)?;
+        bytes.split_first_chunk::<HEADER_LEN>().ok_or(DirectoryMessageError::Short)?;
     if *magic != MAGIC {
-        return Err(MessageError::Magic);
+        return Err(DirectoryMessageError::Magic);
     }
     if *version != VERSION {
-        return Err(MessageError::Version(*version));
+        return Err(DirectoryMessageError::Version(*version));
     }
     Ok((*kind, *detail, body))
 }
@@ -270,22 +277,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn tell(proof: Proof) -> Reply {
-        Reply::Tell(Tell { nonce: Nonce([7; 32]), addresses: list("192.0.2.1:80"), proof })
+    fn tell(proof: AnswerProof) -> DirectoryReply {
+        DirectoryReply::Tell(DirectoryAnswer {
+            nonce: DirectoryNonce([7; 32]),
+            addresses: list("192.0.2.1:80"),
+            proof,
+        })
     }
 
     #[test]
     fn bytes_as_documented() {
-        let ask = Ask { scheme: Scheme::Ed25519, nonce: Nonce([9; 32]) };
+        let ask = DirectoryRequest { scheme: ProofScheme::Ed25519, nonce: DirectoryNonce([9; 32]) };
         assert_eq!(ask.encode(), [&b"SNDD\x01\x01\x02"[..], &[9; 32]].concat());
-        assert_eq!(ask.encode().len(), ASK_LEN);
+        assert_eq!(ask.encode().len(), REQUEST_LEN);
         assert_eq!(
-            tell(Proof::Hmac([8; 32])).encode(),
+            tell(AnswerProof::Hmac([8; 32])).encode(),
             [&b"SNDD\x01\x02\x01"[..], &[7; 32], b"\x01\x04\xc0\x00\x02\x01\x00\x50", &[8; 32]]
                 .concat()
         );
-        assert_eq!(Reply::Refuse(Refusal::SchemeNotOffered).encode(), b"SNDD\x01\x03\x01");
-        let statement = ask.statement(Nonce([7; 32]), &list("192.0.2.1:80"));
+        assert_eq!(
+            DirectoryReply::Refuse(DirectoryRefusal::SchemeNotOffered).encode(),
+            b"SNDD\x01\x03\x01"
+        );
+        let statement = ask.signed_bytes(DirectoryNonce([7; 32]), &list("192.0.2.1:80"));
         let parts = [DOMAIN, b"\x01\x02", &[9; 32], &[7; 32], b"\x01\x04\xc0\x00\x02\x01\x00\x50"];
         assert_eq!(statement, parts.concat());
     }
@@ -294,8 +308,12 @@ mod tests {
     fn the_longest_reply_is_as_long_as_said() {
         let addresses: Vec<_> = (1..=16).map(|port| format!("[2001:db8::1]:{port}")).collect();
         let addresses = list(&addresses.join(" "));
-        let proof = Proof::Ed25519([0; 64]);
-        let longest = Reply::Tell(Tell { nonce: Nonce([0; 32]), addresses, proof });
+        let proof = AnswerProof::Ed25519([0; 64]);
+        let longest = DirectoryReply::Tell(DirectoryAnswer {
+            nonce: DirectoryNonce([0; 32]),
+            addresses,
+            proof,
+        });
         assert_eq!(longest.encode().len(), MAX_REPLY_LEN);
     }
 
@@ -306,25 +324,38 @@ mod tests {
             bytes[place] = value;
             bytes
         };
-        let ask = Ask { scheme: Scheme::Hmac, nonce: Nonce([0; 32]) }.encode();
-        let tell = tell(Proof::Hmac([0; 32])).encode();
-        let refuse = Reply::Refuse(Refusal::SchemeNotOffered).encode();
+        let ask =
+            DirectoryRequest { scheme: ProofScheme::Hmac, nonce: DirectoryNonce([0; 32]) }.encode();
+        let tell = tell(AnswerProof::Hmac([0; 32])).encode();
+        let refuse = DirectoryReply::Refuse(DirectoryRefusal::SchemeNotOffered).encode();
         for (place, value, error) in [
-            (3, b'R', MessageError::Magic),
-            (4, 2, MessageError::Version(2)),
-            (5, 0, MessageError::Kind(0)),
+            (3, b'R', DirectoryMessageError::Magic),
+            (4, 2, DirectoryMessageError::Version(2)),
+            (5, 0, DirectoryMessageError::Kind(0)),
         ] {
-            assert_eq!(Ask::parse(&change(&ask, place, value)), Err(error));
-            assert_eq!(Reply::parse(&change(&tell, place, value)), Err(error));
-            assert_eq!(Reply::parse(&change(&refuse, place, value)), Err(error));
+            assert_eq!(DirectoryRequest::parse(&change(&ask, place, value)), Err(error));
+            assert_eq!(DirectoryReply::parse(&change(&tell, place, value)), Err(error));
+            assert_eq!(DirectoryReply::parse(&change(&refuse, place, value)), Err(error));
         }
-        assert_eq!(Ask::parse(&tell), Err(MessageError::Kind(KIND_TELL)));
-        assert_eq!(Reply::parse(&ask), Err(MessageError::Kind(KIND_ASK)));
-        assert_eq!(Ask::parse(&change(&ask, 6, 3)), Err(MessageError::Scheme(3)));
-        assert_eq!(Reply::parse(&change(&tell, 6, 0)), Err(MessageError::Scheme(0)));
-        assert_eq!(Reply::parse(&change(&refuse, 6, 2)), Err(MessageError::Refusal(2)));
-        let none = AddressesError::Count { found: 0 };
-        assert_eq!(Reply::parse(&change(&tell, 39, 0)), Err(MessageError::Addresses(none)));
+        assert_eq!(DirectoryRequest::parse(&tell), Err(DirectoryMessageError::Kind(KIND_TELL)));
+        assert_eq!(DirectoryReply::parse(&ask), Err(DirectoryMessageError::Kind(KIND_ASK)));
+        assert_eq!(
+            DirectoryRequest::parse(&change(&ask, 6, 3)),
+            Err(DirectoryMessageError::Scheme(3))
+        );
+        assert_eq!(
+            DirectoryReply::parse(&change(&tell, 6, 0)),
+            Err(DirectoryMessageError::Scheme(0))
+        );
+        assert_eq!(
+            DirectoryReply::parse(&change(&refuse, 6, 2)),
+            Err(DirectoryMessageError::Refusal(2))
+        );
+        let none = ChannelAddressesError::Count { found: 0 };
+        assert_eq!(
+            DirectoryReply::parse(&change(&tell, 39, 0)),
+            Err(DirectoryMessageError::Addresses(none))
+        );
     }
 
     proptest! {
@@ -334,25 +365,25 @@ mod tests {
             rest in proptest::collection::vec(any::<u8>(), 0..420),
         ) {
             let bytes = [head, rest].concat();
-            if let Ok(ask) = Ask::parse(&bytes) {
+            if let Ok(ask) = DirectoryRequest::parse(&bytes) {
                 prop_assert_eq!(ask.encode(), &bytes[..]);
             }
-            if let Ok(reply) = Reply::parse(&bytes) {
+            if let Ok(reply) = DirectoryReply::parse(&bytes) {
                 prop_assert_eq!(reply.encode(), &bytes[..]);
             }
         }
 
         #[test]
         fn an_ask_is_read_back_whole(nonce: [u8; 32], signed: bool, more in 1_usize..40) {
-            let scheme = if signed { Scheme::Ed25519 } else { Scheme::Hmac };
-            let ask = Ask { scheme, nonce: Nonce(nonce) };
+            let scheme = if signed { ProofScheme::Ed25519 } else { ProofScheme::Hmac };
+            let ask = DirectoryRequest { scheme, nonce: DirectoryNonce(nonce) };
             let bytes = ask.encode();
-            prop_assert_eq!(Ask::parse(&bytes), Ok(ask));
+            prop_assert_eq!(DirectoryRequest::parse(&bytes), Ok(ask));
             for cut in 0..bytes.len() {
-                prop_assert_eq!(Ask::parse(&bytes[..cut]), Err(MessageError::Short));
+                prop_assert_eq!(DirectoryRequest::parse(&bytes[..cut]), Err(DirectoryMessageError::Short));
             }
             let long = [bytes, vec![0; more]].concat();
-            prop_assert_eq!(Ask::parse(&long), Err(MessageError::Trailing));
+            prop_assert_eq!(DirectoryRequest::parse(&long), Err(DirectoryMessageError::Trailing));
         }
 
         #[test]
@@ -364,20 +395,20 @@ mod tests {
             more in 1_usize..40,
         ) {
             let proof = if signed {
-                Proof::Ed25519([code, code].concat().try_into().unwrap())
+                AnswerProof::Ed25519([code, code].concat().try_into().unwrap())
             } else {
-                Proof::Hmac(code)
+                AnswerProof::Hmac(code)
             };
-            let tell = Reply::Tell(Tell { nonce: Nonce(nonce), addresses, proof });
+            let tell = DirectoryReply::Tell(DirectoryAnswer { nonce: DirectoryNonce(nonce), addresses, proof });
             let bytes = tell.encode();
-            prop_assert_eq!(Reply::parse(&bytes), Ok(tell));
+            prop_assert_eq!(DirectoryReply::parse(&bytes), Ok(tell));
             for cut in 0..bytes.len() {
-                let refused = Reply::parse(&bytes[..cut]);
-                let short = [MessageError::Short, AddressesError::Short.into()].map(Err);
+                let refused = DirectoryReply::parse(&bytes[..cut]);
+                let short = [DirectoryMessageError::Short, ChannelAddressesError::Short.into()].map(Err);
                 prop_assert!(short.contains(&refused), "{:?}", refused);
             }
             let long = [bytes, vec![0; more]].concat();
-            prop_assert_eq!(Reply::parse(&long), Err(MessageError::Trailing));
+            prop_assert_eq!(DirectoryReply::parse(&long), Err(DirectoryMessageError::Trailing));
         }
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use keys::RsaPublicKey;
-use service::config::{Key, Keys, Problem, Problems, Value, key, read};
+use service::config::{
+    ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigValue, key, read,
+};
 
-use super::addresses::Addresses;
+use super::addresses::ChannelAddresses;
 
 /// The longest list, in bytes: as much as a group of servers signs.
 pub const MAX_LEN: usize = 1 << 20;
@@ -14,7 +16,7 @@ pub const MAX_LEN: usize = 1 << 20;
 /// The value of the key `format`. No other document that the same group signs is taken for a list.
 const FORMAT: &str = "sunder address list 1";
 
-const KEYS: &[Key] = &[
+const KEYS: &[ConfigKey] = &[
     key("", "format", "\"sunder address list 1\""),
     key("", "number", "1"),
     key("", "peer", "[{ address = \"192.0.2.10\" }]"),
@@ -24,13 +26,13 @@ const KEYS: &[Key] = &[
 
 /// A list whose signature was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedList {
+pub struct SignedDirectoryList {
     /// The SHA-256 of the key that signed it (its SPKI DER).
     pub key: KeyDigest,
     /// Its number. A later list of the same key has a higher one.
     pub number: u32,
     /// The addresses of each peer.
-    pub peers: BTreeMap<IpAddr, Addresses>,
+    pub peers: BTreeMap<IpAddr, ChannelAddresses>,
 }
 
 /// The SHA-256 of a public key's SPKI DER.
@@ -38,7 +40,7 @@ pub type KeyDigest = [u8; 32];
 
 /// Why a list is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum SignedListError {
+pub enum SignedDirectoryListError {
     /// The signature is not of the trusted key, or of another text.
     #[error("the signature is not valid: another key made it, or the list was changed")]
     Unsigned,
@@ -47,10 +49,10 @@ pub enum SignedListError {
     NoText,
     /// What is signed is not a list.
     #[error(transparent)]
-    Problems(#[from] Problems),
+    Problems(#[from] ConfigProblems),
 }
 
-impl SignedList {
+impl SignedDirectoryList {
     /// The list in `text`, if the key has signed it.
     ///
     /// # Errors
@@ -60,34 +62,34 @@ impl SignedList {
         text: &[u8],
         signature: &[u8],
         key: &RsaPublicKey,
-    ) -> Result<Self, SignedListError> {
+    ) -> Result<Self, SignedDirectoryListError> {
         if !key.verify(text, signature) {
-            return Err(SignedListError::Unsigned);
+            return Err(SignedDirectoryListError::Unsigned);
         }
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_LEN);
-        let (number, peers) = parse(text.ok_or(SignedListError::NoText)?)?;
+        let (number, peers) = parse(text.ok_or(SignedDirectoryListError::NoText)?)?;
         Ok(Self { key: key.digest(), number, peers })
     }
 }
 
-fn parse(text: &str) -> Result<(u32, BTreeMap<IpAddr, Addresses>), Problems> {
-    read(text, Keys(&[KEYS]), |table| {
+fn parse(text: &str) -> Result<(u32, BTreeMap<IpAddr, ChannelAddresses>), ConfigProblems> {
+    read(text, ConfigKeys(&[KEYS]), |table| {
         let format = table.require("format")?;
         if format.text()? != FORMAT {
             format.refuse("another kind of document", format!("write format = \"{FORMAT}\""));
         }
         let number =
-            table.require("number").and_then(|number| number.whole_in(1..=u32::MAX.into()));
+            table.require("number").and_then(|number| number.integer_in(1..=u32::MAX.into()));
         let mut peers = BTreeMap::new();
         for peer in table.tables("peer") {
             let address = peer.require("address").and_then(|address| {
                 address.parsed_or::<IpAddr>("write an address, as in 192.0.2.10")
             });
             let channels = peer.require("channels").and_then(|list| {
-                let channels = list.list()?.iter().map(Value::parsed).collect::<Vec<_>>();
+                let channels = list.list()?.iter().map(ConfigValue::parsed).collect::<Vec<_>>();
                 let channels: Option<Vec<SocketAddr>> = channels.into_iter().collect();
                 let refused = |error| list.refuse(format!("{error}"), "give 2 to 16 addresses");
-                let channels = Addresses::new(channels?).map_err(refused).ok()?;
+                let channels = ChannelAddresses::new(channels?).map_err(refused).ok()?;
                 if !channels.have_two_hosts() {
                     let what = "addresses of one host are one channel";
                     list.refuse(what, "add another's");
@@ -96,7 +98,7 @@ fn parse(text: &str) -> Result<(u32, BTreeMap<IpAddr, Addresses>), Problems> {
             });
             let (Some(address), Some(channels)) = (address, channels) else { continue };
             if peers.insert(address.to_canonical(), channels).is_some() {
-                let problem = Problem::new(format!("{address} is there twice"), "remove one");
+                let problem = ConfigProblem::new(format!("{address} is there twice"), "remove one");
                 peer.report_key("address", problem);
             }
         }

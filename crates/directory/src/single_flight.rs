@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 use tokio::time::Instant;
 
-use super::exchange::ExchangeError;
+use super::exchange::DirectoryExchangeError;
 
 /// How long a failure is remembered.
 pub(super) const FAILURE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,19 +19,19 @@ const MAX_FAILURES: usize = 1024;
 
 /// The flights of the peers that are being asked or have just failed.
 #[derive(Debug, Default)]
-pub(super) struct SingleFlight(Mutex<HashMap<IpAddr, Flight>>);
+pub(super) struct DirectorySingleFlight(Mutex<HashMap<IpAddr, PeerRequestFlight>>);
 
 /// The right to ask one peer, for one task at a time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flight(Arc<AsyncMutex<LastFailure>>);
+pub(super) struct PeerRequestFlight(Arc<AsyncMutex<LastExchangeFailure>>);
 
 /// Why the last exchange with a peer failed, if it did, and when.
 #[derive(Debug, Default)]
-pub(super) struct LastFailure(Option<(Instant, Arc<ExchangeError>)>);
+pub(super) struct LastExchangeFailure(Option<(Instant, Arc<DirectoryExchangeError>)>);
 
-impl SingleFlight {
+impl DirectorySingleFlight {
     /// The flight of this peer.
-    pub(super) fn of(&self, peer: IpAddr) -> Flight {
+    pub(super) fn flight(&self, peer: IpAddr) -> PeerRequestFlight {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flights.retain(|_, flight| flight.is_in_use() || flight.failed_at().is_some());
         if flights.len() >= MAX_FAILURES {
@@ -44,9 +44,9 @@ impl SingleFlight {
     }
 }
 
-impl Flight {
+impl PeerRequestFlight {
     /// Waits until this task may ask the peer.
-    pub(super) async fn acquire(&self) -> AsyncMutexGuard<'_, LastFailure> {
+    pub(super) async fn acquire(&self) -> AsyncMutexGuard<'_, LastExchangeFailure> {
         self.0.lock().await
     }
 
@@ -63,9 +63,9 @@ impl Flight {
     }
 }
 
-impl LastFailure {
+impl LastExchangeFailure {
     /// Why the last exchange failed, if that was less than 5 s ago.
-    pub(super) fn recent(&self) -> Option<Arc<ExchangeError>> {
+    pub(super) fn recent_failure(&self) -> Option<Arc<DirectoryExchangeError>> {
         let (at, error) = self.0.as_ref()?;
         (at.elapsed() < FAILURE_TIMEOUT).then(|| Arc::clone(error))
     }
@@ -73,8 +73,8 @@ impl LastFailure {
     /// Stores how an exchange ended.
     pub(super) fn record<T>(
         &mut self,
-        ended: Result<T, ExchangeError>,
-    ) -> Result<T, Arc<ExchangeError>> {
+        ended: Result<T, DirectoryExchangeError>,
+    ) -> Result<T, Arc<DirectoryExchangeError>> {
         let ended = ended.map_err(Arc::new);
         self.0 = ended.as_ref().err().map(|error| (Instant::now(), Arc::clone(error)));
         ended
@@ -85,29 +85,29 @@ impl LastFailure {
 mod tests {
     use tokio::time::advance;
 
-    use super::super::ends::AnswerError;
+    use super::super::ends::DirectoryAnswerError;
     use super::*;
 
     fn peer(number: usize) -> IpAddr {
         IpAddr::from(u128::try_from(number).unwrap().to_be_bytes())
     }
 
-    fn failed() -> Result<(), ExchangeError> {
+    fn failed() -> Result<(), DirectoryExchangeError> {
         let server = "192.0.2.1:1".parse().unwrap();
-        Err(ExchangeError::Answer { server, source: AnswerError::Silent })
+        Err(DirectoryExchangeError::Answer { server, source: DirectoryAnswerError::Silent })
     }
 
-    async fn fail(flights: &SingleFlight, number: usize) {
-        flights.of(peer(number)).acquire().await.record(failed()).unwrap_err();
+    async fn fail(flights: &DirectorySingleFlight, number: usize) {
+        flights.flight(peer(number)).acquire().await.record(failed()).unwrap_err();
     }
 
-    async fn is_remembered(flights: &SingleFlight, number: usize) -> bool {
-        flights.of(peer(number)).acquire().await.recent().is_some()
+    async fn is_remembered(flights: &DirectorySingleFlight, number: usize) -> bool {
+        flights.flight(peer(number)).acquire().await.recent_failure().is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_remembered_for_a_while() {
-        let flights = SingleFlight::default();
+        let flights = DirectorySingleFlight::default();
         assert!(!is_remembered(&flights, 1).await);
         fail(&flights, 1).await;
         assert!(is_remembered(&flights, 1).await);
@@ -115,14 +115,14 @@ mod tests {
         advance(FAILURE_TIMEOUT).await;
         assert!(!is_remembered(&flights, 1).await);
         fail(&flights, 1).await;
-        flights.of(peer(1)).acquire().await.record(Ok(())).unwrap();
+        flights.flight(peer(1)).acquire().await.record(Ok(())).unwrap();
         assert!(!is_remembered(&flights, 1).await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_failure_is_forgotten_first() {
-        let flights = SingleFlight::default();
-        let held = flights.of(peer(0));
+        let flights = DirectorySingleFlight::default();
+        let held = flights.flight(peer(0));
         for number in 1..=MAX_FAILURES {
             fail(&flights, number).await;
             advance(Duration::from_millis(1)).await;
@@ -130,12 +130,12 @@ mod tests {
         // A task may hold this one, so it stays.
         let len = || flights.0.lock().unwrap().len();
         assert_eq!(len(), MAX_FAILURES);
-        assert!(Arc::ptr_eq(&held.0, &flights.of(peer(0)).0));
+        assert!(Arc::ptr_eq(&held.0, &flights.flight(peer(0)).0));
         assert!(is_remembered(&flights, MAX_FAILURES).await);
         assert!(!is_remembered(&flights, 1).await);
         drop(held);
         advance(FAILURE_TIMEOUT).await;
-        flights.of(peer(1));
+        flights.flight(peer(1));
         assert_eq!(len(), 1);
     }
 }

@@ -17,13 +17,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::addresses::Addresses;
-use super::message::Scheme;
-use super::signed_list::{KeyDigest, SignedList};
+use super::addresses::ChannelAddresses;
+use super::message::ProofScheme;
+use super::signed_list::{KeyDigest, SignedDirectoryList};
 use file::number;
 use rows::read;
 
-pub use error::StoreError;
+pub use error::DirectoryStoreError;
 pub use file::check_place;
 
 /// The largest number of peers; no more are learnt.
@@ -40,16 +40,16 @@ const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The source of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum AddressSource {
     /// The operator.
     Manual,
     /// The peer itself, proven by this scheme.
-    Learnt(Scheme),
+    Learnt(ProofScheme),
     /// A list that the holders of this key have signed.
     Signed(KeyDigest),
 }
 
-impl Source {
+impl AddressSource {
     /// Its name, as in `manual` or `hmac`.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Source {
 
     /// The source with this name. `signer` is the key of the signed list, if there is one.
     fn from_name(name: &str, signer: Option<KeyDigest>) -> Option<Self> {
-        let learnt = [Scheme::Hmac, Scheme::Ed25519].map(Self::Learnt);
+        let learnt = [ProofScheme::Hmac, ProofScheme::Ed25519].map(Self::Learnt);
         let mut all = [Self::Manual].into_iter().chain(learnt).chain(signer.map(Self::Signed));
         all.find(|source| source.name() == name)
     }
@@ -69,27 +69,27 @@ impl Source {
 
 /// What the database knows of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// The address to which applications connect.
     pub peer: IpAddr,
     /// Its addresses, one for each channel.
-    pub addresses: Addresses,
+    pub addresses: ChannelAddresses,
     /// The source of these addresses.
-    pub source: Source,
+    pub source: AddressSource,
     /// The time of the last change, in whole seconds.
     pub learnt_at: SystemTime,
 }
 
 /// The result of an exchange with a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Learnt {
+pub struct LearnedAddresses {
     /// Its addresses, one for each channel.
-    pub addresses: Addresses,
+    pub addresses: ChannelAddresses,
     /// Its addresses before, if they were known.
-    pub before: Option<Addresses>,
+    pub before: Option<ChannelAddresses>,
 }
 
-impl Learnt {
+impl LearnedAddresses {
     /// Whether the addresses before were known and different.
     pub fn has_changed(&self) -> bool {
         self.before.as_ref().is_some_and(|before| *before != self.addresses)
@@ -98,15 +98,15 @@ impl Learnt {
 
 /// An open database.
 #[derive(Debug)]
-pub struct Store(Connection);
+pub struct DirectoryStore(Connection);
 
-impl Store {
+impl DirectoryStore {
     /// Opens a database, or creates an empty one that only its owner may read.
     ///
     /// # Errors
     /// When it cannot be opened or created, or is not a database of this version; when other users
     /// can change it or the files that `SQLite` keeps beside it.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    pub fn open(path: &Path) -> Result<Self, DirectoryStoreError> {
         Ok(Self(file::open(path)?))
     }
 
@@ -114,7 +114,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read or is damaged.
-    pub fn find(&self, peer: IpAddr) -> Result<Option<Entry>, StoreError> {
+    pub fn find(&self, peer: IpAddr) -> Result<Option<DirectoryEntry>, DirectoryStoreError> {
         find(&self.0, peer)
     }
 
@@ -122,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read or is damaged.
-    pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
+    pub fn list(&self) -> Result<Vec<DirectoryEntry>, DirectoryStoreError> {
         let mut entries = read(&self.0, &format!("{ROWS} ORDER BY host, place"), None)?;
         entries.sort_by_key(|entry| entry.peer);
         Ok(entries)
@@ -135,12 +135,12 @@ impl Store {
     pub fn add(
         &mut self,
         peer: IpAddr,
-        addresses: &Addresses,
+        addresses: &ChannelAddresses,
         now: SystemTime,
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<DirectoryEntry>, DirectoryStoreError> {
         let change = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = find(&change, peer)?;
-        put(&change, peer, addresses, Source::Manual, now)?;
+        put(&change, peer, addresses, AddressSource::Manual, now)?;
         change.commit()?;
         Ok(before)
     }
@@ -153,14 +153,14 @@ impl Store {
     /// database would have more than [`MAX_PEERS`], cannot be written, or is damaged.
     pub fn import(
         &mut self,
-        list: &SignedList,
+        list: &SignedDirectoryList,
         now: SystemTime,
-    ) -> Result<Vec<IpAddr>, StoreError> {
+    ) -> Result<Vec<IpAddr>, DirectoryStoreError> {
         let change = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let last = "SELECT max(number) FROM signed_list WHERE key = ?1";
         let last: Option<u32> = change.query_row(last, [list.key], |row| row.get(0))?;
         if let Some(last) = last.filter(|&last| last >= list.number) {
-            return Err(StoreError::OldList { number: list.number, last });
+            return Err(DirectoryStoreError::OldList { number: list.number, last });
         }
         change
             .execute_batch("DELETE FROM signed_list; DELETE FROM peer WHERE source = 'signed'")?;
@@ -169,14 +169,14 @@ impl Store {
         let mut kept = Vec::new();
         for (&peer, addresses) in &list.peers {
             match find(&change, peer)? {
-                Some(entry) if entry.source == Source::Manual => {
+                Some(entry) if entry.source == AddressSource::Manual => {
                     kept.extend((entry.addresses != *addresses).then_some(peer));
                 }
-                _ => put(&change, peer, addresses, Source::Signed(list.key), now)?,
+                _ => put(&change, peer, addresses, AddressSource::Signed(list.key), now)?,
             }
         }
         if count(&change)? > MAX_PEERS.into() {
-            return Err(StoreError::Full);
+            return Err(DirectoryStoreError::Full);
         }
         change.commit()?;
         Ok(kept)
@@ -190,38 +190,41 @@ impl Store {
     pub fn learn(
         &mut self,
         peer: IpAddr,
-        addresses: Addresses,
-        scheme: Scheme,
+        addresses: ChannelAddresses,
+        scheme: ProofScheme,
         now: SystemTime,
-    ) -> Result<Learnt, StoreError> {
+    ) -> Result<LearnedAddresses, DirectoryStoreError> {
         let change = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = find(&change, peer)?;
         match &before {
-            Some(entry) if !matches!(entry.source, Source::Learnt(_)) => {
-                return Err(StoreError::fixed(peer, entry.source));
+            Some(entry) if !matches!(entry.source, AddressSource::Learnt(_)) => {
+                return Err(DirectoryStoreError::not_learnable(peer, entry.source));
             }
-            None if count(&change)? >= MAX_PEERS.into() => return Err(StoreError::Full),
+            None if count(&change)? >= MAX_PEERS.into() => return Err(DirectoryStoreError::Full),
             _ => {}
         }
-        put(&change, peer, &addresses, Source::Learnt(scheme), now)?;
+        put(&change, peer, &addresses, AddressSource::Learnt(scheme), now)?;
         change.commit()?;
-        Ok(Learnt { addresses, before: before.map(|entry| entry.addresses) })
+        Ok(LearnedAddresses { addresses, before: before.map(|entry| entry.addresses) })
     }
 
     /// Removes a peer, also a damaged one. Returns whether there was one.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub fn remove(&mut self, peer: IpAddr) -> Result<bool, StoreError> {
+    pub fn remove(&mut self, peer: IpAddr) -> Result<bool, DirectoryStoreError> {
         Ok(forget(&self.0, peer)?)
     }
 }
 
-fn count(connection: &Connection) -> Result<i64, StoreError> {
+fn count(connection: &Connection) -> Result<i64, DirectoryStoreError> {
     number(connection, "SELECT count(*) FROM peer")
 }
 
-fn find(connection: &Connection, peer: IpAddr) -> Result<Option<Entry>, StoreError> {
+fn find(
+    connection: &Connection,
+    peer: IpAddr,
+) -> Result<Option<DirectoryEntry>, DirectoryStoreError> {
     let query = format!("{ROWS} WHERE host = ?1 ORDER BY place");
     Ok(read(connection, &query, Some(peer))?.pop())
 }
@@ -229,10 +232,10 @@ fn find(connection: &Connection, peer: IpAddr) -> Result<Option<Entry>, StoreErr
 fn put(
     connection: &Connection,
     peer: IpAddr,
-    addresses: &Addresses,
-    source: Source,
+    addresses: &ChannelAddresses,
+    source: AddressSource,
     now: SystemTime,
-) -> Result<(), StoreError> {
+) -> Result<(), DirectoryStoreError> {
     forget(connection, peer)?;
     let host = peer.to_string();
     let since = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).min(LAST_SECOND);

@@ -9,10 +9,10 @@
 use std::time::{Duration, Instant};
 
 use blocks::Block;
-use blocks::aes::Kernel;
-use circuit::{Schedule, Source, evaluate_64, generate};
+use blocks::aes::AesKernel;
+use circuit::{CircuitSchedule, CircuitSource, evaluate_64, generate};
 use sunder_garble::workers::with_workers;
-use sunder_garble::{Evaluator, Garbler, Memory, Scheme};
+use sunder_garble::{Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,8 +20,9 @@ fn main() {
     let runs = arguments.get(1).map_or(15, |runs| runs.parse().expect("a number of runs"));
     let threads = arguments.get(2).map_or("1,2,4", String::as_str).split(',');
     let threads: Vec<usize> = threads.map(|it| it.parse().expect("numbers of threads")).collect();
-    let scheme: Option<Scheme> = arguments.get(3).map(|name| name.parse().expect("a scheme"));
-    let available = Kernel::available();
+    let scheme: Option<GarblingScheme> =
+        arguments.get(3).map(|name| name.parse().expect("a scheme"));
+    let available = AesKernel::available();
     let kernel = *available
         .iter()
         .find(|kernel| named.is_none_or(|named| named == kernel.name()))
@@ -41,11 +42,12 @@ fn main() {
         "B/AND"
     );
     let circuits = [
-        ("AES", Schedule::new(&generate::aes128()), 40),
-        ("SHA-256", Schedule::new(&generate::sha256(32)), 16),
-        ("MinCut", Schedule::new(&generate::min_cut()), 1),
+        ("AES", CircuitSchedule::new(&generate::aes128()), 40),
+        ("SHA-256", CircuitSchedule::new(&generate::sha256(32)), 16),
+        ("MinCut", CircuitSchedule::new(&generate::min_cut()), 1),
     ];
-    let schemes = Scheme::ALL.into_iter().filter(|it| scheme.is_none_or(|only| only == *it));
+    let schemes =
+        GarblingScheme::ALL.into_iter().filter(|it| scheme.is_none_or(|only| only == *it));
     for (name, schedule, times) in &circuits {
         let benches = schemes.clone().map(|scheme| Bench::new(schedule, scheme, *times, kernel));
         let mut benches: Vec<Bench> = benches.collect();
@@ -68,10 +70,10 @@ fn main() {
 
 /// Instances of a circuit, and room for their tables.
 struct Bench<'a> {
-    schedule: &'a Schedule,
-    scheme: Scheme,
+    schedule: &'a CircuitSchedule,
+    scheme: GarblingScheme,
     times: usize,
-    kernel: Kernel,
+    kernel: AesKernel,
     /// Of inputs that are all 0.
     outputs: Vec<bool>,
     /// For each part of each instance.
@@ -85,7 +87,12 @@ struct Job {
 }
 
 impl<'a> Bench<'a> {
-    fn new(schedule: &'a Schedule, scheme: Scheme, times: usize, kernel: Kernel) -> Self {
+    fn new(
+        schedule: &'a CircuitSchedule,
+        scheme: GarblingScheme,
+        times: usize,
+        kernel: AesKernel,
+    ) -> Self {
         let parts = usize::try_from(schedule.parts()).expect("few parts");
         let zeros = vec![0; schedule.shape().inputs() as usize];
         let outputs = evaluate_64(schedule, &zeros).iter().map(|word| word & 1 == 1).collect();
@@ -131,7 +138,11 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs `work` for each part of each instance.
-    fn process(&mut self, threads: usize, work: impl Fn(&mut Memory, &mut Job) + Sync) -> Duration {
+    fn process(
+        &mut self,
+        threads: usize,
+        work: impl Fn(&mut PartLabelBuffer, &mut Job) + Sync,
+    ) -> Duration {
         let (schedule, tables) = (self.schedule, &mut self.tables);
         let parts = tables.len() / self.times;
         let mut taken = 0;
@@ -146,7 +157,7 @@ impl<'a> Bench<'a> {
                 }
                 let (instance, part) = (at / parts, (at % parts) as u64);
                 let tables = std::mem::take(&mut tables[at]);
-                workers.add(Job { instance, part, tables }, schedule.part(part).waits);
+                workers.add(Job { instance, part, tables }, schedule.part(part).dependencies);
             }
             while let Some(job) = workers.take() {
                 tables[taken] = job.tables;

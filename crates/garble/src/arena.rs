@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blocks::Block;
-use circuit::Part;
+use circuit::CircuitPart;
 use zeroize::Zeroize;
 
 /// The labels of the inputs, the outputs, and of values that parts pass on, by place. Wiped on
@@ -12,18 +12,18 @@ use zeroize::Zeroize;
 /// Threads read and write them at the same time, but never one place: a part that reads a place
 /// begins when the part that writes it is complete, and the other way round. So no access needs an
 /// order of its own.
-pub(crate) struct Arena {
+pub(crate) struct LabelArena {
     labels: Vec<[AtomicU64; 2]>,
     /// The labels of a value.
-    each: usize,
+    labels_per_place: usize,
 }
 
-impl Arena {
+impl LabelArena {
     /// Labels of zero: `each` for each of a number of places.
-    pub(crate) fn new(places: u32, each: usize) -> Self {
+    pub(crate) fn new(places: u32, labels_per_place: usize) -> Self {
         let mut labels = Vec::new();
-        labels.resize_with(places as usize * each, Default::default);
-        Self { labels, each }
+        labels.resize_with(places as usize * labels_per_place, Default::default);
+        Self { labels, labels_per_place }
     }
 
     pub(crate) fn get(&self, at: usize) -> Block {
@@ -41,28 +41,32 @@ impl Arena {
     }
 
     /// Copies what a part imports. Returns the arena of the part, with any labels of the constants.
-    pub(crate) fn import<'a>(&self, part: &Part<'_>, memory: &'a mut Memory) -> &'a mut [Block] {
+    pub(crate) fn import<'a>(
+        &self,
+        part: &CircuitPart<'_>,
+        memory: &'a mut PartLabelBuffer,
+    ) -> &'a mut [Block] {
         for transfer in part.imports {
-            for label in 0..self.each {
-                memory.labels[transfer.to as usize * self.each + label] =
-                    self.get(transfer.from as usize * self.each + label);
+            for label in 0..self.labels_per_place {
+                memory.labels[transfer.to as usize * self.labels_per_place + label] =
+                    self.get(transfer.from as usize * self.labels_per_place + label);
             }
         }
         &mut memory.labels
     }
 
     /// Copies what a part exports.
-    pub(crate) fn export(&self, part: &Part<'_>, memory: &Memory) {
+    pub(crate) fn export(&self, part: &CircuitPart<'_>, memory: &PartLabelBuffer) {
         for transfer in part.exports {
-            for label in 0..self.each {
-                let from = transfer.from as usize * self.each + label;
-                self.set(transfer.to as usize * self.each + label, memory.labels[from]);
+            for label in 0..self.labels_per_place {
+                let from = transfer.from as usize * self.labels_per_place + label;
+                self.set(transfer.to as usize * self.labels_per_place + label, memory.labels[from]);
             }
         }
     }
 }
 
-impl Drop for Arena {
+impl Drop for LabelArena {
     fn drop(&mut self) {
         for half in self.labels.as_flattened_mut() {
             half.get_mut().zeroize();
@@ -72,13 +76,13 @@ impl Drop for Arena {
 
 /// What a thread needs to garble or evaluate one part after another: their labels. Wiped on drop.
 #[derive(Default)]
-pub struct Memory {
+pub struct PartLabelBuffer {
     pub(crate) labels: Vec<Block>,
     /// The random bits of a part.
     pub(crate) coins: Vec<Block>,
 }
 
-impl Memory {
+impl PartLabelBuffer {
     /// Makes room for so many labels.
     pub(crate) fn reserve(&mut self, labels: usize) {
         if self.labels.len() != labels {
@@ -96,7 +100,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for PartLabelBuffer {
     fn drop(&mut self) {
         self.labels.zeroize();
         self.coins.zeroize();

@@ -1,21 +1,21 @@
 //! The evaluator.
 
 use blocks::Block;
-use blocks::aes::Kernel;
-use circuit::{Batch, FIRST_INPUT, Part, Shape, Wire};
+use blocks::aes::AesKernel;
+use circuit::{CircuitPart, CircuitShape, FIRST_INPUT, GateBatch, Wire};
 
-use crate::arena::{Arena, Memory};
-use crate::half_gates::{self, FixedKey, Hash, Keyed, Rekeyed};
-use crate::{Error, Scheme, glnp15, three_halves};
+use crate::arena::{LabelArena, PartLabelBuffer};
+use crate::half_gates::{self, FixedKeyLabelHash, LabelHash, LabelKeyedHash, RekeyedLabelHash};
+use crate::{Error, GarblingScheme, glnp15, three_halves};
 
 /// Evaluates a garbled circuit, part by part. The labels that it holds are wiped on drop.
 pub struct Evaluator {
-    scheme: Scheme,
-    kernel: Kernel,
+    scheme: GarblingScheme,
+    kernel: AesKernel,
     public: Block,
     /// The universal hash of three halves: empty in other schemes.
     universal: Vec<Block>,
-    labels: Arena,
+    labels: LabelArena,
     outputs: Vec<Wire>,
     inputs: u32,
     part_places: u32,
@@ -23,15 +23,20 @@ pub struct Evaluator {
 
 impl Evaluator {
     /// Starts the evaluation, with the public value that is [`crate::Garbler::public`].
-    pub fn new(scheme: Scheme, public: Block, shape: &Shape) -> Self {
-        Self::with_kernel(scheme, public, shape, Kernel::best())
+    pub fn new(scheme: GarblingScheme, public: Block, shape: &CircuitShape) -> Self {
+        Self::with_kernel(scheme, public, shape, AesKernel::best())
     }
 
     /// Is [`Self::new`], with one kernel.
-    pub fn with_kernel(scheme: Scheme, public: Block, shape: &Shape, kernel: Kernel) -> Self {
-        let labels = Arena::new(shape.places, 1);
+    pub fn with_kernel(
+        scheme: GarblingScheme,
+        public: Block,
+        shape: &CircuitShape,
+        kernel: AesKernel,
+    ) -> Self {
+        let labels = LabelArena::new(shape.places, 1);
         let universal = match scheme {
-            Scheme::ThreeHalves => three_halves::universal(public, kernel),
+            GarblingScheme::ThreeHalves => three_halves::universal(public, kernel),
             _ => Vec::new(),
         };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
@@ -49,9 +54,10 @@ impl Evaluator {
         self.labels.set((FIRST_INPUT + input) as usize, label);
     }
 
-    /// Evaluates a part with its tables, [`Scheme::part_len`] bytes. Several threads can evaluate
-    /// parts at the same time, each with a memory of its own and as [`Part::waits`] says. Wrong
-    /// tables of that length give wrong outputs, which nothing detects.
+    /// Evaluates a part with its tables, [`GarblingScheme::part_len`] bytes. Several threads can
+    /// evaluate parts at the same time, each with a memory of its own and as
+    /// [`CircuitPart::dependencies`] says. Wrong tables of that length give wrong outputs, which
+    /// nothing detects.
     ///
     /// # Errors
     /// When the tables have another length; then nothing has changed.
@@ -60,8 +66,8 @@ impl Evaluator {
     /// When a gate's place is not in the arena: the part is of another circuit.
     pub fn evaluate(
         &self,
-        memory: &mut Memory,
-        part: &Part<'_>,
+        memory: &mut PartLabelBuffer,
+        part: &CircuitPart<'_>,
         tables: &[u8],
     ) -> Result<(), Error> {
         let (needed, available) = (self.scheme.part_len(part), tables.len());
@@ -71,53 +77,69 @@ impl Evaluator {
         memory.reserve(self.part_places as usize);
         let labels = self.labels.import(part, memory);
         labels[..FIRST_INPUT as usize].fill(Block::ZERO);
-        let tables = Tables { rest: tables, scheme: self.scheme };
+        let tables = GarbledTableReader { rest: tables, scheme: self.scheme };
         match self.scheme {
-            Scheme::HalfGates => {
-                self.half_gates(Rekeyed { start: self.public }, labels, part, tables);
+            GarblingScheme::HalfGates => {
+                self.half_gates(RekeyedLabelHash { start: self.public }, labels, part, tables);
             }
-            Scheme::HalfGatesKeyed => self.half_gates(Keyed, labels, part, tables),
-            Scheme::FixedKey => {
-                self.half_gates(FixedKey { key: self.public }, labels, part, tables);
+            GarblingScheme::HalfGatesKeyed => self.half_gates(LabelKeyedHash, labels, part, tables),
+            GarblingScheme::FixedKey => {
+                self.half_gates(FixedKeyLabelHash { key: self.public }, labels, part, tables);
             }
-            Scheme::ThreeHalves => self.three_halves(labels, part, tables),
-            Scheme::Glnp15 => self.glnp15(labels, part, tables),
+            GarblingScheme::ThreeHalves => self.three_halves(labels, part, tables),
+            GarblingScheme::Glnp15 => self.glnp15(labels, part, tables),
         }
         self.labels.export(part, memory);
         Ok(())
     }
 
-    fn half_gates<H: Hash>(
+    fn half_gates<H: LabelHash>(
         &self,
         hash: H,
         labels: &mut [Block],
-        part: &Part<'_>,
-        mut tables: Tables<'_>,
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableReader<'_>,
     ) {
         let mut first = part.before.ands;
         for batch in part.batches() {
             let (labels, tables) = (&mut *labels, tables.next(batch));
-            self.kernel.run(half_gates::Evaluate { hash, first, batch, labels, tables });
+            self.kernel.run(half_gates::HalfGatesEvaluateJob {
+                hash,
+                first,
+                batch,
+                labels,
+                tables,
+            });
             first += batch.ands.len() as u64;
         }
     }
 
-    fn three_halves(&self, labels: &mut [Block], part: &Part<'_>, mut tables: Tables<'_>) {
+    fn three_halves(
+        &self,
+        labels: &mut [Block],
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableReader<'_>,
+    ) {
         let (start, universal) = (self.public, &self.universal[..]);
         let mut before = three_halves::all_keys(part.before);
         for batch in part.batches() {
             let (labels, tables) = (&mut *labels, tables.next(batch));
-            let hash = three_halves::Hash { start, before, universal };
-            self.kernel.run(three_halves::Evaluate { hash, batch, labels, tables });
+            let hash = three_halves::ThreeHalvesHash { start, keys_before: before, universal };
+            self.kernel.run(three_halves::ThreeHalvesEvaluateJob { hash, batch, labels, tables });
             before += three_halves::keys(batch.ands.len());
         }
     }
 
-    fn glnp15(&self, labels: &mut [Block], part: &Part<'_>, mut tables: Tables<'_>) {
+    fn glnp15(
+        &self,
+        labels: &mut [Block],
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableReader<'_>,
+    ) {
         let mut first = part.before.ands + part.before.xors;
         for batch in part.batches() {
             let (labels, tables) = (&mut *labels, tables.next(batch));
-            first = self.kernel.run(glnp15::Evaluate { first, batch, labels, tables });
+            first = self.kernel.run(glnp15::Glnp15EvaluateJob { first, batch, labels, tables });
         }
     }
 
@@ -141,13 +163,13 @@ impl Evaluator {
 }
 
 /// The tables of the batches to come.
-struct Tables<'a> {
+struct GarbledTableReader<'a> {
     rest: &'a [u8],
-    scheme: Scheme,
+    scheme: GarblingScheme,
 }
 
-impl<'a> Tables<'a> {
-    fn next(&mut self, batch: Batch<'_>) -> &'a [u8] {
+impl<'a> GarbledTableReader<'a> {
+    fn next(&mut self, batch: GateBatch<'_>) -> &'a [u8] {
         let (tables, rest) = self.rest.split_at(self.scheme.table_len(batch));
         self.rest = rest;
         tables

@@ -3,20 +3,20 @@
 use std::ops::Range;
 
 use blocks::Block;
-use blocks::aes::Kernel;
+use blocks::aes::AesKernel;
 use blocks::prg::Prg;
-use circuit::{Batch, FIRST_INPUT, ONE, Part, Shape, Wire, ZERO};
+use circuit::{CircuitPart, CircuitShape, FIRST_INPUT, GateBatch, ONE, Wire, ZERO};
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::arena::{Arena, Memory};
-use crate::half_gates::{self, FixedKey, Hash, Keyed, Rekeyed};
-use crate::{Scheme, glnp15, three_halves};
+use crate::arena::{LabelArena, PartLabelBuffer};
+use crate::half_gates::{self, FixedKeyLabelHash, LabelHash, LabelKeyedHash, RekeyedLabelHash};
+use crate::{GarblingScheme, glnp15, three_halves};
 
 /// Garbles a circuit, part by part. What it holds is secret, and wiped on drop.
 pub struct Garbler {
-    scheme: Scheme,
-    kernel: Kernel,
+    scheme: GarblingScheme,
+    kernel: AesKernel,
     public: Block,
     offset: Block,
     /// The seed of the random bits of three halves, and its universal hash: empty in other schemes.
@@ -24,7 +24,7 @@ pub struct Garbler {
     universal: Vec<Block>,
     /// With an offset the labels of 0: those of 1 differ by it. Otherwise those of 0 and of 1,
     /// whose least significant bits differ.
-    labels: Arena,
+    labels: LabelArena,
     outputs: Vec<Wire>,
     inputs: u32,
     part_places: u32,
@@ -38,29 +38,29 @@ impl Drop for Garbler {
 }
 
 /// The labels that are drawn at a time.
-const DRAWN: usize = 1 << 12;
+const LABELS_PER_DRAW: usize = 1 << 12;
 
 impl Garbler {
     /// Starts a garbled circuit. All labels come from the seed, which is secret, random and of this
     /// circuit only. The offset is secret and random, and can be that of other circuits; its least
     /// significant bit is set. Schemes without an offset ignore it.
-    pub fn new(scheme: Scheme, seed: Block, offset: Block, shape: &Shape) -> Self {
-        Self::with_kernel(scheme, seed, offset, shape, Kernel::best())
+    pub fn new(scheme: GarblingScheme, seed: Block, offset: Block, shape: &CircuitShape) -> Self {
+        Self::with_kernel(scheme, seed, offset, shape, AesKernel::best())
     }
 
     /// Is [`Self::new`], with one kernel. All give the same tables.
     pub fn with_kernel(
-        scheme: Scheme,
+        scheme: GarblingScheme,
         seed: Block,
         offset: Block,
-        shape: &Shape,
-        kernel: Kernel,
+        shape: &CircuitShape,
+        kernel: AesKernel,
     ) -> Self {
         let mut prg = Prg::with_kernel(seed, kernel);
         let public = prg.block();
         let offset = offset.with_lsb(true);
         let each = if scheme.has_offset() { 1 } else { 2 };
-        let labels = Arena::new(shape.places, each);
+        let labels = LabelArena::new(shape.places, each);
         let end = (FIRST_INPUT + shape.inputs()) as usize * each;
         if scheme.has_offset() {
             draw(&mut prg, &labels, FIRST_INPUT as usize..end);
@@ -80,7 +80,7 @@ impl Garbler {
         }
         let coins = prg.block();
         let universal = match scheme {
-            Scheme::ThreeHalves => three_halves::universal(public, kernel),
+            GarblingScheme::ThreeHalves => three_halves::universal(public, kernel),
             _ => Vec::new(),
         };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
@@ -153,13 +153,18 @@ impl Garbler {
         self.labels.set(2 * place as usize + 1, one);
     }
 
-    /// Garbles a part, and appends its tables, [`Scheme::part_len`] bytes. Several threads can
-    /// garble parts at the same time, each with a memory of its own and as [`Part::waits`] says.
-    /// The tables are the same in any order.
+    /// Garbles a part, and appends its tables, [`GarblingScheme::part_len`] bytes. Several threads
+    /// can garble parts at the same time, each with a memory of its own and as
+    /// [`CircuitPart::dependencies`] says. The tables are the same in any order.
     ///
     /// # Panics
     /// When a gate's place is not in the arena: the part is of another circuit.
-    pub fn garble(&self, memory: &mut Memory, part: &Part<'_>, tables: &mut Vec<u8>) {
+    pub fn garble(
+        &self,
+        memory: &mut PartLabelBuffer,
+        part: &CircuitPart<'_>,
+        tables: &mut Vec<u8>,
+    ) {
         let start = tables.len();
         tables.resize(start + self.scheme.part_len(part), 0);
         let each = if self.scheme.has_offset() { 1 } else { 2 };
@@ -168,42 +173,54 @@ impl Garbler {
         for (place, label) in labels.iter_mut().enumerate().take(FIRST_INPUT as usize * each) {
             *label = self.labels.get(place);
         }
-        let tables = Tables { rest: &mut tables[start..], scheme: self.scheme };
+        let tables = GarbledTableWriter { rest: &mut tables[start..], scheme: self.scheme };
         match self.scheme {
-            Scheme::HalfGates => {
-                self.half_gates(Rekeyed { start: self.public }, memory, part, tables);
+            GarblingScheme::HalfGates => {
+                self.half_gates(RekeyedLabelHash { start: self.public }, memory, part, tables);
             }
-            Scheme::HalfGatesKeyed => self.half_gates(Keyed, memory, part, tables),
-            Scheme::FixedKey => {
-                self.half_gates(FixedKey { key: self.public }, memory, part, tables);
+            GarblingScheme::HalfGatesKeyed => self.half_gates(LabelKeyedHash, memory, part, tables),
+            GarblingScheme::FixedKey => {
+                self.half_gates(FixedKeyLabelHash { key: self.public }, memory, part, tables);
             }
-            Scheme::ThreeHalves => self.three_halves(memory, part, tables),
-            Scheme::Glnp15 => self.glnp15(memory, part, tables),
+            GarblingScheme::ThreeHalves => self.three_halves(memory, part, tables),
+            GarblingScheme::Glnp15 => self.glnp15(memory, part, tables),
         }
         self.labels.export(part, memory);
     }
 
-    fn half_gates<H: Hash>(
+    fn half_gates<H: LabelHash>(
         &self,
         hash: H,
-        memory: &mut Memory,
-        part: &Part<'_>,
-        mut tables: Tables<'_>,
+        memory: &mut PartLabelBuffer,
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableWriter<'_>,
     ) {
         let (mut first, offset) = (part.before.ands, self.offset);
         for batch in part.batches() {
             let (labels, tables) = (&mut memory.labels[..], tables.next(batch));
-            self.kernel.run(half_gates::Garble { hash, first, offset, batch, labels, tables });
+            self.kernel.run(half_gates::HalfGatesGarbleJob {
+                hash,
+                first,
+                offset,
+                batch,
+                labels,
+                tables,
+            });
             first += batch.ands.len() as u64;
         }
     }
 
-    fn three_halves(&self, memory: &mut Memory, part: &Part<'_>, mut tables: Tables<'_>) {
+    fn three_halves(
+        &self,
+        memory: &mut PartLabelBuffer,
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableWriter<'_>,
+    ) {
         let (start, offset, universal) = (self.public, self.offset, &self.universal[..]);
         let mut before = three_halves::all_keys(part.before);
         // All at once: batches can be short.
         memory.reserve_coins(usize::try_from(three_halves::all_coins(part.gates)).expect("few"));
-        let Memory { labels, coins } = memory;
+        let PartLabelBuffer { labels, coins } = memory;
         let mut random = Prg::with_kernel(self.coins, self.kernel);
         random.skip(three_halves::all_coins(part.before));
         random.fill(coins);
@@ -212,19 +229,25 @@ impl Garbler {
             let (coins, after) = rest.split_at(three_halves::coins(batch.ands.len()));
             rest = after;
             let (labels, tables) = (&mut labels[..], tables.next(batch));
-            let hash = three_halves::Hash { start, before, universal };
-            let job = three_halves::Garble { hash, offset, batch, labels, coins, tables };
+            let hash = three_halves::ThreeHalvesHash { start, keys_before: before, universal };
+            let job =
+                three_halves::ThreeHalvesGarbleJob { hash, offset, batch, labels, coins, tables };
             self.kernel.run(job);
             before += three_halves::keys(batch.ands.len());
         }
     }
 
-    fn glnp15(&self, memory: &mut Memory, part: &Part<'_>, mut tables: Tables<'_>) {
+    fn glnp15(
+        &self,
+        memory: &mut PartLabelBuffer,
+        part: &CircuitPart<'_>,
+        mut tables: GarbledTableWriter<'_>,
+    ) {
         let mut first = part.before.ands + part.before.xors;
         for batch in part.batches() {
             let (pairs, _) = memory.labels.as_chunks_mut();
             let tables = tables.next(batch);
-            first = self.kernel.run(glnp15::Garble { first, batch, pairs, tables });
+            first = self.kernel.run(glnp15::Glnp15GarbleJob { first, batch, pairs, tables });
         }
     }
 
@@ -258,10 +281,10 @@ impl Garbler {
 }
 
 /// Draws labels.
-fn draw(prg: &mut Prg, labels: &Arena, places: Range<usize>) {
-    let mut drawn = Zeroizing::new(vec![Block::ZERO; DRAWN.min(places.len())]);
-    for start in places.clone().step_by(DRAWN) {
-        let count = DRAWN.min(places.end - start);
+fn draw(prg: &mut Prg, labels: &LabelArena, places: Range<usize>) {
+    let mut drawn = Zeroizing::new(vec![Block::ZERO; LABELS_PER_DRAW.min(places.len())]);
+    for start in places.clone().step_by(LABELS_PER_DRAW) {
+        let count = LABELS_PER_DRAW.min(places.end - start);
         prg.fill(&mut drawn[..count]);
         for (place, label) in (start..).zip(&drawn[..count]) {
             labels.set(place, *label);
@@ -270,13 +293,13 @@ fn draw(prg: &mut Prg, labels: &Arena, places: Range<usize>) {
 }
 
 /// The tables of the batches to come.
-struct Tables<'a> {
+struct GarbledTableWriter<'a> {
     rest: &'a mut [u8],
-    scheme: Scheme,
+    scheme: GarblingScheme,
 }
 
-impl<'a> Tables<'a> {
-    fn next(&mut self, batch: Batch<'_>) -> &'a mut [u8] {
+impl<'a> GarbledTableWriter<'a> {
+    fn next(&mut self, batch: GateBatch<'_>) -> &'a mut [u8] {
         let rest = std::mem::take(&mut self.rest);
         let (tables, rest) = rest.split_at_mut(self.scheme.table_len(batch));
         self.rest = rest;

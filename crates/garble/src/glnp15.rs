@@ -19,10 +19,10 @@
 //! in as many bytes as are needed, from the least significant.
 
 use blocks::Block;
-use blocks::lanes::{Job, KEYS, Lanes, MAX_WIDTH};
-use circuit::{And, Batch, Linear};
+use blocks::lanes::{KEY_VECTORS, KernelJob, Lanes, MAX_WIDTH};
+use circuit::{AndGate, GateBatch, LinearGate};
 
-use crate::half_gates::{is_far, prefetch};
+use crate::half_gates::{exceeds_cache, prefetch};
 
 /// The input of F has a gate's number in its low half, and in its high half: which input the key is
 /// the label of,
@@ -36,29 +36,29 @@ const SECOND_SIGNAL: Block = Block::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0,
 const LSB: Block = Block::from_bytes([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 
 /// The numbers of the gates of a vector, less that of the first.
-const FIRST_HALF: [u64; MAX_WIDTH] = [0, 1, 2, 3];
+const LANE_OFFSETS: [u64; MAX_WIDTH] = [0, 1, 2, 3];
 
 /// The largest group.
 const MAX_GROUP: usize = 2 * MAX_WIDTH;
 
 /// Garbles a batch. Returns the number of the next gate.
-pub(crate) struct Garble<'a> {
+pub(crate) struct Glnp15GarbleJob<'a> {
     /// The number of the batch's first gate. XORs and ANDs are counted.
     pub(crate) first: u64,
-    pub(crate) batch: Batch<'a>,
+    pub(crate) batch: GateBatch<'a>,
     /// The labels of 0 and 1, by place.
     pub(crate) pairs: &'a mut [[Block; 2]],
     /// As long as the batch's tables, and zero.
     pub(crate) tables: &'a mut [u8],
 }
 
-impl Job for Garble<'_> {
+impl KernelJob for Glnp15GarbleJob<'_> {
     type Output = u64;
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) -> u64 {
-        let Garble { first, batch, pairs, tables } = self;
-        let far = is_far(pairs.as_flattened());
+        let Glnp15GarbleJob { first, batch, pairs, tables } = self;
+        let far = exceeds_cache(pairs.as_flattened());
         let (mut number, mut at, mut start) = (first, 0, 0);
         for &end in batch.runs {
             let run = &batch.linear[start..end as usize];
@@ -113,13 +113,13 @@ impl Job for Garble<'_> {
 
 /// Whether two linear gates are both XORs, or both not.
 #[inline(always)]
-fn are_alike(a: &Linear, b: &Linear) -> bool {
+fn are_alike(a: &LinearGate, b: &LinearGate) -> bool {
     a.is_xor() == b.is_xor()
 }
 
 /// Asks for the pairs of linear gates to come.
 #[inline(always)]
-fn prefetch_pairs(gates: &[Linear], from: usize, count: usize, pairs: &[[Block; 2]]) {
+fn prefetch_pairs(gates: &[LinearGate], from: usize, count: usize, pairs: &[[Block; 2]]) {
     for gate in gates.iter().skip(from).take(count) {
         for place in [gate.a, gate.b, gate.out] {
             Block::prefetch(pairs.as_flattened(), 2 * place as usize);
@@ -129,7 +129,7 @@ fn prefetch_pairs(gates: &[Linear], from: usize, count: usize, pairs: &[[Block; 
 
 /// Asks for the labels of linear gates to come.
 #[inline(always)]
-fn prefetch_labels(gates: &[Linear], from: usize, count: usize, labels: &[Block]) {
+fn prefetch_labels(gates: &[LinearGate], from: usize, count: usize, labels: &[Block]) {
     for gate in gates.iter().skip(from).take(count) {
         for place in [gate.a, gate.b, gate.out] {
             Block::prefetch(labels, place as usize);
@@ -142,12 +142,12 @@ fn prefetch_labels(gates: &[Linear], from: usize, count: usize, labels: &[Block]
 fn garble_xors<L: Lanes, const G: usize>(
     lanes: L,
     number: u64,
-    gates: &[Linear],
+    gates: &[LinearGate],
     pairs: &mut [[Block; 2]],
     tables: &mut [u8],
 ) {
     let none = lanes.splat(Block::ZERO);
-    let (mut keys, mut inputs) = ([[none; KEYS]; G], [[[none]; KEYS]; G]);
+    let (mut keys, mut inputs) = ([[none; KEY_VECTORS]; G], [[[none]; KEY_VECTORS]; G]);
     for g in 0..G {
         let (mut a, mut b) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
         for l in 0..L::WIDTH {
@@ -157,7 +157,7 @@ fn garble_xors<L: Lanes, const G: usize>(
         let [a_zero, a_one] = lanes.gather_pairs(pairs, a);
         let [b_zero, b_one] = lanes.gather_pairs(pairs, b);
         keys[g] = [a_zero, a_one, b_zero, b_one];
-        let first = lanes.counters(number.wrapping_add((g * L::WIDTH) as u64), FIRST_HALF);
+        let first = lanes.counters(number.wrapping_add((g * L::WIDTH) as u64), LANE_OFFSETS);
         let second = lanes.xor(first, lanes.splat(SECOND_INPUT));
         inputs[g] = [[first], [first], [second], [second]];
     }
@@ -196,7 +196,7 @@ fn garble_xors<L: Lanes, const G: usize>(
 fn garble_ands<L: Lanes>(
     lanes: L,
     number: u64,
-    gates: &[And],
+    gates: &[AndGate],
     pairs: &mut [[Block; 2]],
     tables: &mut [u8],
 ) -> [bool; MAX_WIDTH] {
@@ -214,7 +214,7 @@ fn garble_ands<L: Lanes>(
     let a_first = lanes.xor(a, lanes.and(a_mask, a_both));
     let b_first = lanes.xor(b, lanes.and(b_mask, b_both));
     let keys = [a_first, lanes.xor(a_first, a_both), b_first, lanes.xor(b_first, b_both)];
-    let [r0, r1, r2, r3] = rows(lanes, lanes.counters(number, FIRST_HALF));
+    let [r0, r1, r2, r3] = rows(lanes, lanes.counters(number, LANE_OFFSETS));
     let second = lanes.splat(SECOND_INPUT);
     let (s0, s1) = (lanes.xor(r0, second), lanes.xor(r1, second));
     let (s2, s3) = (lanes.xor(r2, second), lanes.xor(r3, second));
@@ -271,23 +271,23 @@ fn with_lsb<L: Lanes>(lanes: L, blocks: L::Vector, bits: L::Vector) -> L::Vector
 }
 
 /// Evaluates a batch. Returns the number of the next gate.
-pub(crate) struct Evaluate<'a> {
-    /// As in [`Garble`].
+pub(crate) struct Glnp15EvaluateJob<'a> {
+    /// As in [`Glnp15GarbleJob`].
     pub(crate) first: u64,
-    pub(crate) batch: Batch<'a>,
+    pub(crate) batch: GateBatch<'a>,
     /// The labels that the evaluator has, by place.
     pub(crate) labels: &'a mut [Block],
     /// As long as the batch's tables.
     pub(crate) tables: &'a [u8],
 }
 
-impl Job for Evaluate<'_> {
+impl KernelJob for Glnp15EvaluateJob<'_> {
     type Output = u64;
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) -> u64 {
-        let Evaluate { first, batch, labels, tables } = self;
-        let far = is_far(labels);
+        let Glnp15EvaluateJob { first, batch, labels, tables } = self;
+        let far = exceeds_cache(labels);
         let (mut number, mut at, mut start) = (first, 0, 0);
         for &end in batch.runs {
             let run = &batch.linear[start..end as usize];
@@ -336,7 +336,7 @@ impl Job for Evaluate<'_> {
 fn evaluate_xors<L: Lanes>(
     lanes: L,
     number: u64,
-    gates: &[Linear],
+    gates: &[LinearGate],
     labels: &mut [Block],
     tables: &[u8],
 ) {
@@ -346,7 +346,7 @@ fn evaluate_xors<L: Lanes>(
         (places[0][l], places[1][l]) = (gate.a as usize, gate.b as usize);
     }
     let keys = gather_group(lanes, labels, places);
-    let mut inputs = [[keys[0]]; KEYS];
+    let mut inputs = [[keys[0]]; KEY_VECTORS];
     for (k, input) in inputs.iter_mut().enumerate() {
         *input = [f_input(lanes, number, k)];
     }
@@ -377,8 +377,8 @@ fn gather_group<L: Lanes>(
     lanes: L,
     labels: &[Block],
     places: [[usize; MAX_GROUP]; 2],
-) -> [L::Vector; KEYS] {
-    let mut keys = [lanes.splat(Block::ZERO); KEYS];
+) -> [L::Vector; KEY_VECTORS] {
+    let mut keys = [lanes.splat(Block::ZERO); KEY_VECTORS];
     for (k, key) in keys.iter_mut().enumerate() {
         let mut at = [0; MAX_WIDTH];
         at[..L::WIDTH].copy_from_slice(&places[k / 2][(k % 2) * L::WIDTH..][..L::WIDTH]);
@@ -390,7 +390,7 @@ fn gather_group<L: Lanes>(
 /// The input of F for vector `k` of a group, without signal bits.
 #[inline(always)]
 fn f_input<L: Lanes>(lanes: L, number: u64, k: usize) -> L::Vector {
-    let mut offsets = FIRST_HALF;
+    let mut offsets = LANE_OFFSETS;
     for offset in &mut offsets {
         *offset += ((k % 2) * L::WIDTH) as u64;
     }
@@ -403,7 +403,7 @@ fn f_input<L: Lanes>(lanes: L, number: u64, k: usize) -> L::Vector {
 fn evaluate_ands<L: Lanes>(
     lanes: L,
     number: u64,
-    gates: &[And],
+    gates: &[AndGate],
     labels: &mut [Block],
     tables: &[u8],
     extra: &[Block; MAX_GROUP],
@@ -418,7 +418,7 @@ fn evaluate_ands<L: Lanes>(
     for mask in &mut masks {
         *mask = lanes.lsb_mask(*mask);
     }
-    let mut inputs = [[keys[0]]; KEYS];
+    let mut inputs = [[keys[0]]; KEY_VECTORS];
     for (k, input) in inputs.iter_mut().enumerate() {
         let first = lanes.and(masks[k % 2], lanes.splat(FIRST_SIGNAL));
         let second = lanes.and(masks[2 + k % 2], lanes.splat(SECOND_SIGNAL));

@@ -3,20 +3,20 @@
 //!
 //! ```
 //! use blocks::Block;
-//! use circuit::{Schedule, Source, generate};
-//! use sunder_garble::{Evaluator, Garbler, Memory, Scheme};
+//! use circuit::{CircuitSchedule, CircuitSource, generate};
+//! use sunder_garble::{Evaluator, Garbler, PartLabelBuffer, GarblingScheme};
 //!
-//! let circuit = Schedule::new(&generate::aes128());
+//! let circuit = CircuitSchedule::new(&generate::aes128());
 //! // Both come from the system's random source.
 //! let (seed, offset) = (Block::from(1), Block::from(2));
-//! let garbler = Garbler::new(Scheme::HalfGates, seed, offset, circuit.shape());
-//! let mut evaluator = Evaluator::new(Scheme::HalfGates, garbler.public(), circuit.shape());
-//! // All inputs are 0 here. The evaluator gets the labels of its own by oblivious transfer.
-//! let inputs = circuit.shape().inputs();
-//! for (input, [zero, _one]) in (0..).zip(garbler.input_pairs(0..inputs)) {
+//! let garbler = Garbler::new(GarblingScheme::HalfGates, seed, offset, circuit.shape());
+//! let mut evaluator = Evaluator::new(GarblingScheme::HalfGates, garbler.public(),
+//! circuit.shape()); // All inputs are 0 here. The evaluator gets the labels of its own by
+//! oblivious transfer. let inputs = circuit.shape().inputs(); for (input, [zero, _one]) in
+//! (0..).zip(garbler.input_pairs(0..inputs)) {
 //!     evaluator.set_input(input, zero);
 //! }
-//! let (mut here, mut there) = (Memory::default(), Memory::default());
+//! let (mut here, mut there) = (PartLabelBuffer::default(), PartLabelBuffer::default());
 //! for index in 0..circuit.parts() {
 //!     let mut tables = Vec::new();
 //!     garbler.garble(&mut here, &circuit.part(index), &mut tables);
@@ -28,8 +28,8 @@
 //! ```
 //!
 //! What is promised: an evaluator that has one label of each input learns the outputs that it can
-//! decode and nothing else, if the [`Scheme`]'s assumption holds. Nothing is promised of a garbler
-//! that deviates: tables that compute something else are not detected.
+//! decode and nothing else, if the [`GarblingScheme`]'s assumption holds. Nothing is promised of a
+//! garbler that deviates: tables that compute something else are not detected.
 //!
 //! No input or output, no clock; [`workers`] has the threads. A garbler holds as many labels as the
 //! circuit's arena has places, and a thread as many as a part's, whatever the number of gates. Time
@@ -45,10 +45,10 @@ mod scheme;
 mod three_halves;
 pub mod workers;
 
-pub use arena::Memory;
+pub use arena::PartLabelBuffer;
 pub use evaluator::Evaluator;
 pub use garbler::Garbler;
-pub use scheme::{Scheme, UnknownScheme};
+pub use scheme::{GarblingScheme, UnknownGarblingScheme};
 
 /// Why a garbled circuit cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

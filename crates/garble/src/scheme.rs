@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use circuit::{Batch, Part};
+use circuit::{CircuitPart, GateBatch};
 
 use crate::three_halves;
 
 /// A garbling scheme. Both parties must use the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheme {
+pub enum GarblingScheme {
     /// Half gates (Zahur, Rosulek, Evans 2015) with a hash that is keyed again for each gate (Guo,
     /// Katz, Wang, Weng, Yu 2020). Assumes that AES is an ideal cipher; its security does not fall
     /// with the number of gates or of circuits. AND: 32 bytes, XOR: none.
@@ -30,15 +30,15 @@ pub enum Scheme {
     ThreeHalves,
 }
 
-/// The names are in the order of [`Scheme::ALL`].
+/// The names are in the order of [`GarblingScheme::ALL`].
 const NAMES: [&str; 5] = ["half-gates", "half-gates-keyed", "fixed-key", "glnp15", "three-halves"];
 
-impl Scheme {
+impl GarblingScheme {
     /// All schemes, the default first.
     pub const ALL: [Self; 5] =
         [Self::HalfGates, Self::HalfGatesKeyed, Self::FixedKey, Self::Glnp15, Self::ThreeHalves];
 
-    /// Returns the name of the scheme, as [`Scheme::from_str`] reads it.
+    /// Returns the name of the scheme, as [`GarblingScheme::from_str`] reads it.
     pub const fn name(self) -> &'static str {
         NAMES[self as usize]
     }
@@ -50,7 +50,7 @@ impl Scheme {
     }
 
     /// Returns the exact length of a part's tables, in bytes.
-    pub fn part_len(self, part: &Part<'_>) -> usize {
+    pub fn part_len(self, part: &CircuitPart<'_>) -> usize {
         let ands = part.batches().map(|batch| batch.ands.len());
         match self {
             Self::HalfGates | Self::HalfGatesKeyed | Self::FixedKey => ands.map(|it| 32 * it).sum(),
@@ -63,7 +63,7 @@ impl Scheme {
     }
 
     /// Returns the exact length of a batch's tables, in bytes.
-    pub fn table_len(self, batch: Batch<'_>) -> usize {
+    pub fn table_len(self, batch: GateBatch<'_>) -> usize {
         let ands = batch.ands.len();
         match self {
             Self::HalfGates | Self::HalfGatesKeyed | Self::FixedKey => 32 * ands,
@@ -76,7 +76,7 @@ impl Scheme {
     }
 }
 
-impl fmt::Display for Scheme {
+impl fmt::Display for GarblingScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -85,13 +85,13 @@ impl fmt::Display for Scheme {
 /// A name that no scheme has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no garbling scheme '{0}': there are {list}", list = NAMES.join(", "))]
-pub struct UnknownScheme(String);
+pub struct UnknownGarblingScheme(String);
 
-impl FromStr for Scheme {
-    type Err = UnknownScheme;
+impl FromStr for GarblingScheme {
+    type Err = UnknownGarblingScheme;
 
-    fn from_str(name: &str) -> Result<Self, UnknownScheme> {
+    fn from_str(name: &str) -> Result<Self, UnknownGarblingScheme> {
         let found = Self::ALL.into_iter().find(|scheme| scheme.name() == name);
-        found.ok_or_else(|| UnknownScheme(name.to_owned()))
+        found.ok_or_else(|| UnknownGarblingScheme(name.to_owned()))
     }
 }

@@ -5,14 +5,14 @@ mod circuits;
 use std::collections::HashSet;
 
 use blocks::Block;
-use blocks::aes::Kernel;
+use blocks::aes::AesKernel;
 use blocks::prg::Prg;
-use circuit::{Circuit, Schedule, Source, generate};
+use circuit::{Circuit, CircuitSchedule, CircuitSource, generate};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::workers::with_workers;
-use crate::{Error, Evaluator, Garbler, Memory, Scheme};
+use crate::{Error, Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
 
 /// What a run leaves behind.
 struct Run {
@@ -26,11 +26,11 @@ struct Run {
 
 /// Garbles and evaluates with two kernels, and checks that the labels of the outputs are theirs.
 fn run(
-    scheme: Scheme,
-    schedule: &Schedule,
+    scheme: GarblingScheme,
+    schedule: &CircuitSchedule,
     bits: &[bool],
     seed: u128,
-    kernels: [Kernel; 2],
+    kernels: [AesKernel; 2],
 ) -> Run {
     let offset = Block::from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
     let shape = schedule.shape();
@@ -40,7 +40,7 @@ fn run(
         evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
     }
     let mut tables = Vec::new();
-    let (mut here, mut there) = (Memory::default(), Memory::default());
+    let (mut here, mut there) = (PartLabelBuffer::default(), PartLabelBuffer::default());
     for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
         let start = tables.len();
         garbler.garble(&mut here, &part, &mut tables);
@@ -58,16 +58,16 @@ fn run(
     Run { outputs, output_labels, offset, public, decoding, tables }
 }
 
-fn best(scheme: Scheme, schedule: &Schedule, bits: &[bool], seed: u128) -> Run {
-    run(scheme, schedule, bits, seed, [Kernel::best(); 2])
+fn best(scheme: GarblingScheme, schedule: &CircuitSchedule, bits: &[bool], seed: u128) -> Run {
+    run(scheme, schedule, bits, seed, [AesKernel::best(); 2])
 }
 
 /// AES with the key and block of FIPS 197, appendix C.1.
-fn aes() -> (Schedule, Vec<bool>) {
+fn aes() -> (CircuitSchedule, Vec<bool>) {
     let key: Vec<u8> = (0..16).collect();
     let block: Vec<u8> = (0..16).map(|i| 0x11 * i).collect();
     let bits = circuit::bits::of_bytes(&[key, block].concat());
-    (Schedule::new(&generate::aes128()), bits)
+    (CircuitSchedule::new(&generate::aes128()), bits)
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn aes_is_that_of_fips_197_in_every_scheme_with_every_kernel() {
         0x69, 0xC4, 0xE0, 0xD8, 0x6A, 0x7B, 0x04, 0x30, 0xD8, 0xCD, 0xB7, 0x80, 0x70, 0xB4, 0xC5,
         0x5A,
     ];
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let mut first = None;
-        let kernels = Kernel::available();
+        let kernels = AesKernel::available();
         for pair in kernels.iter().zip(kernels.iter().rev()) {
             let run = run(scheme, &schedule, &bits, 5, [*pair.0, *pair.1]);
             assert_eq!(circuit::bits::to_bytes(&run.outputs), expected, "{scheme}, {pair:?}");
@@ -127,11 +127,11 @@ proptest! {
         let mut blocks = vec![Block::ZERO; gates];
         Prg::new(Block::from(seed)).fill(&mut blocks);
         let circuit = random_circuit(&blocks);
-        let schedule = Schedule::new(&circuit);
+        let schedule = CircuitSchedule::new(&circuit);
         let expected = circuit.evaluate(&inputs);
-        let kernels = Kernel::available();
+        let kernels = AesKernel::available();
         let kernels = [kernels[kernel % kernels.len()], kernels[0]];
-        for scheme in Scheme::ALL {
+        for scheme in GarblingScheme::ALL {
             let run = run(scheme, &schedule, &inputs, seed, kernels);
             prop_assert_eq!(&run.outputs, &expected, "{}", scheme);
         }
@@ -152,8 +152,8 @@ fn one_gate_of_each_kind_is_right_for_all_inputs_and_colours() {
         circuit.and(0, b),
     ];
     circuit.output(&outputs);
-    let schedule = Schedule::new(&circuit);
-    for scheme in Scheme::ALL {
+    let schedule = CircuitSchedule::new(&circuit);
+    for scheme in GarblingScheme::ALL {
         for seed in 0..64 {
             for inputs in [[false, false], [false, true], [true, false], [true, true]] {
                 let run = best(scheme, &schedule, &inputs, seed);
@@ -169,10 +169,10 @@ fn batches_of_any_number_of_gates_are_right() {
         let mut circuit = Circuit::new(&[ands, ands]);
         let outputs: Vec<_> = (0..ands).map(|i| circuit.and(2 + i, 2 + ands + i)).collect();
         circuit.output(&outputs);
-        let schedule = Schedule::new(&circuit);
+        let schedule = CircuitSchedule::new(&circuit);
         let bits: Vec<_> = (0..2 * ands).map(|i| i * 7 % 5 < 3).collect();
-        for scheme in Scheme::ALL {
-            for kernel in Kernel::available() {
+        for scheme in GarblingScheme::ALL {
+            for kernel in AesKernel::available() {
                 let run = run(scheme, &schedule, &bits, 1, [kernel; 2]);
                 assert_eq!(run.outputs, circuit.evaluate(&bits), "{scheme}, {kernel}, {ands}");
             }
@@ -193,13 +193,13 @@ fn tables_have_the_length_that_the_scheme_states() {
     let ands = usize::try_from(schedule.shape().ands).unwrap();
     assert_eq!(xors as u64, schedule.shape().xors);
     let expected = [
-        (Scheme::HalfGates, 32 * ands),
-        (Scheme::HalfGatesKeyed, 32 * ands),
-        (Scheme::FixedKey, 32 * ands),
-        (Scheme::Glnp15, 16 * xors + 32 * ands + and_bytes),
-        (Scheme::ThreeHalves, 24 * ands + and_eights),
+        (GarblingScheme::HalfGates, 32 * ands),
+        (GarblingScheme::HalfGatesKeyed, 32 * ands),
+        (GarblingScheme::FixedKey, 32 * ands),
+        (GarblingScheme::Glnp15, 16 * xors + 32 * ands + and_bytes),
+        (GarblingScheme::ThreeHalves, 24 * ands + and_eights),
     ];
-    assert_eq!(expected.map(|(scheme, _)| scheme), Scheme::ALL);
+    assert_eq!(expected.map(|(scheme, _)| scheme), GarblingScheme::ALL);
     for (scheme, len) in expected {
         assert_eq!(best(scheme, &schedule, &bits, 3).tables.len(), len, "{scheme}");
     }
@@ -223,7 +223,7 @@ fn deviation(bytes: impl Iterator<Item = u8>) -> f64 {
 #[test]
 fn tables_and_labels_are_uniform() {
     let (schedule, bits) = aes();
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let runs: Vec<_> = (0..20).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
         for place in 0..16 {
             let tables = runs.iter().flat_map(|run| run.tables.iter().skip(place).step_by(16));
@@ -241,7 +241,7 @@ fn tables_and_labels_are_uniform() {
 #[test]
 fn labels_of_inputs_are_uniform() {
     let (schedule, _) = aes();
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let mut prg = Prg::new(Block::from(3));
         let pairs: Vec<_> = (0..20)
             .flat_map(|_| {
@@ -264,7 +264,7 @@ fn labels_of_inputs_are_uniform() {
 fn the_colours_of_labels_are_uniform() {
     // The bit by which an output is decoded, and the one that an evaluator sees, say nothing of it.
     let (schedule, bits) = aes();
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let runs: Vec<_> = (0..40).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
         let total = runs.iter().map(|run| run.decoding.len()).sum::<usize>();
         let set = runs.iter().flat_map(|run| &run.decoding).filter(|bit| **bit).count();
@@ -277,7 +277,7 @@ fn the_colours_of_labels_are_uniform() {
 #[test]
 fn the_offset_is_never_in_the_tables() {
     let (schedule, bits) = aes();
-    for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.has_offset()) {
+    for scheme in GarblingScheme::ALL.into_iter().filter(|scheme| scheme.has_offset()) {
         let run = best(scheme, &schedule, &bits, 11);
         let offset = run.offset.to_bytes();
         for half in offset.chunks(8) {
@@ -294,7 +294,7 @@ fn the_offset_is_never_in_the_tables() {
 #[test]
 fn the_same_inputs_never_give_the_same_tables() {
     let (schedule, bits) = aes();
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let blocks = |seed| -> HashSet<[u8; 8]> {
             let run = best(scheme, &schedule, &bits, seed);
             let len = run.tables.len() / 8 * 8;
@@ -320,7 +320,7 @@ const WIRE: [u64; 5] = [
 #[test]
 fn the_wire_format_is_unchanged() {
     let (schedule, bits) = aes();
-    let found = Scheme::ALL.map(|scheme| {
+    let found = GarblingScheme::ALL.map(|scheme| {
         let run = best(scheme, &schedule, &bits, 5);
         let mut hash = Sha256::new();
         hash.update(run.public.to_bytes());
@@ -336,13 +336,13 @@ fn the_wire_format_is_unchanged() {
 fn tables_of_another_length_are_an_error_and_change_nothing() {
     let (schedule, bits) = aes();
     let shape = schedule.shape();
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
         let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
         for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
             evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
         }
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
             let mut tables = Vec::new();
             garbler.garble(&mut memory, &part, &mut tables);
@@ -367,7 +367,7 @@ fn tables_of_another_length_are_an_error_and_change_nothing() {
 fn any_tables_of_the_right_length_are_evaluated() {
     let (schedule, bits) = aes();
     let mut prg = Prg::new(Block::from(8));
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let shape = schedule.shape();
         let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
         let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
@@ -377,7 +377,7 @@ fn any_tables_of_the_right_length_are_evaluated() {
         for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
             let mut tables = vec![0; scheme.part_len(&part)];
             prg.fill_bytes(&mut tables);
-            evaluator.evaluate(&mut Memory::default(), &part, &tables).unwrap();
+            evaluator.evaluate(&mut PartLabelBuffer::default(), &part, &tables).unwrap();
         }
         let pairs = garbler.output_pairs();
         for (label, pair) in evaluator.output_labels().iter().zip(pairs) {
@@ -392,7 +392,7 @@ fn inputs_take_labels_from_outside() {
     let shape = schedule.shape();
     let mut labels = vec![Block::ZERO; 256];
     Prg::new(Block::from(77)).fill(&mut labels);
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let mut garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
         let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
         for (input, (label, bit)) in (0..).zip(labels.iter().zip(&bits)) {
@@ -405,7 +405,7 @@ fn inputs_take_labels_from_outside() {
             let expected = if scheme.has_offset() { &pair[..1] } else { &pair[..] };
             assert_eq!(Block::bytes_of(&labels), Block::bytes_of(expected), "{scheme}");
         }
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
             let mut tables = Vec::new();
             garbler.garble(&mut memory, &part, &mut tables);
@@ -419,9 +419,9 @@ fn inputs_take_labels_from_outside() {
 /// Does `work` for all parts of a circuit in threads. Returns the tables that it leaves.
 fn in_threads(
     threads: usize,
-    schedule: &Schedule,
+    schedule: &CircuitSchedule,
     tables: Vec<Vec<u8>>,
-    work: impl Fn(&mut Memory, &mut (u64, Vec<u8>)) + Sync,
+    work: impl Fn(&mut PartLabelBuffer, &mut (u64, Vec<u8>)) + Sync,
 ) -> Vec<Vec<u8>> {
     let mut done = Vec::new();
     with_workers(threads, work, |workers| {
@@ -429,7 +429,7 @@ fn in_threads(
             if !workers.has_room() {
                 done.extend(workers.take());
             }
-            workers.add((index, tables), schedule.part(index).waits);
+            workers.add((index, tables), schedule.part(index).dependencies);
         }
         done.extend(std::iter::from_fn(|| workers.take()));
     });
@@ -439,12 +439,12 @@ fn in_threads(
 #[test]
 fn tables_do_not_depend_on_the_number_of_threads() {
     let circuit = generate::minimum(1_500, 1_500, 16);
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     let shape = schedule.shape();
     assert!(schedule.parts() > 6, "{}", schedule.parts());
     let bits: Vec<bool> = (0..shape.inputs()).map(|at| at * 7 % 11 < 5).collect();
     let expected = circuit.evaluate(&bits);
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let mut first = None;
         for threads in [1, 2, 4, 7] {
             let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
@@ -467,10 +467,10 @@ fn tables_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn schemes_are_known_by_their_names() {
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         assert_eq!(scheme.name().parse(), Ok(scheme));
     }
-    let error = "half".parse::<Scheme>().unwrap_err().to_string();
+    let error = "half".parse::<GarblingScheme>().unwrap_err().to_string();
     assert!(error.contains("'half'") && error.contains("three-halves"), "{error}");
-    assert_eq!(Scheme::default(), Scheme::HalfGates);
+    assert_eq!(GarblingScheme::default(), GarblingScheme::HalfGates);
 }

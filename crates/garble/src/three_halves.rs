@@ -17,79 +17,79 @@
 //! The hash is the paper's, `H(Z, t) = E(k, Z ^ U(t)) ^ a(Z ^ U(t))`: `a` multiplies both halves by
 //! x in GF(2^64), and the universal hash `U` is a table of random blocks. The half `h(Z)` is the
 //! high half of `H`, and the bit is the least significant of the low half. `a(U(t))` is public and
-//! the same for both labels, and is left out. The key is changed after each [`PER_KEY`] ANDs and at
-//! the start of each batch: `k = start ^ n` with `n` from 1; `U` is made with `n = 0`.
+//! the same for both labels, and is left out. The key is changed after each [`ANDS_PER_KEY`] ANDs
+//! and at the start of each batch: `k = start ^ n` with `n` from 1; `U` is made with `n = 0`.
 //! `docs/protocols/garbling.md` states what is proven of it.
 //!
 //! A batch's tables are the pairs `G0`, `G1` of its ANDs, then their `G2`, then for each eight ANDs
 //! five bytes with five bits each, from the least significant.
 
 use blocks::Block;
-use blocks::aes::Kernel;
-use blocks::lanes::{Job, Lanes, MAX_WIDTH};
+use blocks::aes::AesKernel;
+use blocks::lanes::{KernelJob, Lanes, MAX_WIDTH};
 use blocks::prg::Prg;
-use circuit::{And, Batch, Gates};
+use circuit::{AndGate, GarblingGateCounts, GateBatch};
 
-use crate::half_gates::{is_far, linear, prefetch};
+use crate::half_gates::{exceeds_cache, linear, prefetch};
 
-/// How many ANDs have one key: a multiple of the ANDs of a vector, and of [`PACKED`].
-pub(crate) const PER_KEY: usize = 128;
+/// How many ANDs have one key: a multiple of the ANDs of a vector, and of [`ANDS_PER_PACK`].
+pub(crate) const ANDS_PER_KEY: usize = 128;
 
 /// The hashes of an AND: of each label, and of their sum.
 const HASHES: usize = 3;
 
 /// How many ANDs ahead labels are asked for.
-const AHEAD: usize = 16;
+const PREFETCH_DISTANCE: usize = 16;
 
 /// The left half.
 const LEFT: Block =
     Block::from_bytes([255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]);
 
 /// The bits of an AND that encrypt the control bits, and how many ANDs have whole bytes of them.
-const BITS: usize = 5;
-const PACKED: usize = 8;
+const CONTROL_BITS_PER_AND: usize = 5;
+const ANDS_PER_PACK: usize = 8;
 
 /// The garbler's random bits of an AND.
-const COINS: usize = 2;
+const COINS_PER_AND: usize = 2;
 
 /// The length of the tables of a number of ANDs, in bytes.
 pub(crate) const fn table_len(ands: usize) -> usize {
-    24 * ands + BITS * ands.div_ceil(PACKED)
+    24 * ands + CONTROL_BITS_PER_AND * ands.div_ceil(ANDS_PER_PACK)
 }
 
 /// The number of random blocks for the ANDs of a batch.
 pub(crate) const fn coins(ands: usize) -> usize {
-    (COINS * ands.div_ceil(PACKED)).div_ceil(16)
+    (COINS_PER_AND * ands.div_ceil(ANDS_PER_PACK)).div_ceil(16)
 }
 
 /// The number of keys for the ANDs of a batch.
 pub(crate) const fn keys(ands: usize) -> u64 {
-    ands.div_ceil(PER_KEY) as u64
+    ands.div_ceil(ANDS_PER_KEY) as u64
 }
 
 /// The universal hash: random blocks for the first hash of each AND of a key, then for the second
 /// and for the third. They are pseudorandom with the public value as seed.
-pub(crate) fn universal(start: Block, kernel: Kernel) -> Vec<Block> {
-    let mut blocks = vec![Block::ZERO; HASHES * PER_KEY];
+pub(crate) fn universal(start: Block, kernel: AesKernel) -> Vec<Block> {
+    let mut blocks = vec![Block::ZERO; HASHES * ANDS_PER_KEY];
     Prg::with_kernel(start, kernel).fill(&mut blocks);
     blocks
 }
 
 /// The hash's public values.
 #[derive(Clone, Copy)]
-pub(crate) struct Hash<'a> {
+pub(crate) struct ThreeHalvesHash<'a> {
     pub(crate) start: Block,
     /// How many keys there were before the batch.
-    pub(crate) before: u64,
+    pub(crate) keys_before: u64,
     /// [`universal`].
     pub(crate) universal: &'a [Block],
 }
 
-impl Hash<'_> {
+impl ThreeHalvesHash<'_> {
     /// The key number `n` of the batch, from 0.
     #[inline(always)]
     fn key<L: Lanes>(self, lanes: L, n: usize) -> L::Schedule {
-        let number = self.before.wrapping_add(n as u64).wrapping_add(1);
+        let number = self.keys_before.wrapping_add(n as u64).wrapping_add(1);
         lanes.schedule(self.start ^ Block::from(u128::from(number)))
     }
 
@@ -98,27 +98,27 @@ impl Hash<'_> {
     fn universal<L: Lanes>(self, lanes: L, at: usize) -> [L::Vector; HASHES] {
         let mut vectors = [lanes.splat(Block::ZERO); HASHES];
         for (i, vector) in vectors.iter_mut().enumerate() {
-            *vector = lanes.load(Block::bytes_of(&self.universal[i * PER_KEY + at..]));
+            *vector = lanes.load(Block::bytes_of(&self.universal[i * ANDS_PER_KEY + at..]));
         }
         vectors
     }
 }
 
 /// The random blocks of all batches together, or more: a batch with n ANDs has n / 64, rounded up.
-pub(crate) const fn all_coins(gates: Gates) -> u64 {
+pub(crate) const fn all_coins(gates: GarblingGateCounts) -> u64 {
     gates.ands / 64 + gates.batches
 }
 
 /// The keys of all batches together, or more.
-pub(crate) const fn all_keys(gates: Gates) -> u64 {
-    gates.ands / PER_KEY as u64 + gates.batches
+pub(crate) const fn all_keys(gates: GarblingGateCounts) -> u64 {
+    gates.ands / ANDS_PER_KEY as u64 + gates.batches
 }
 
 /// Garbles a batch.
-pub(crate) struct Garble<'a> {
-    pub(crate) hash: Hash<'a>,
+pub(crate) struct ThreeHalvesGarbleJob<'a> {
+    pub(crate) hash: ThreeHalvesHash<'a>,
     pub(crate) offset: Block,
-    pub(crate) batch: Batch<'a>,
+    pub(crate) batch: GateBatch<'a>,
     /// The labels of 0, by place.
     pub(crate) labels: &'a mut [Block],
     /// Random blocks, [`coins`].
@@ -127,32 +127,32 @@ pub(crate) struct Garble<'a> {
     pub(crate) tables: &'a mut [u8],
 }
 
-impl Job for Garble<'_> {
+impl KernelJob for ThreeHalvesGarbleJob<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Garble { hash, offset, batch, labels, coins, tables } = self;
+        let ThreeHalvesGarbleJob { hash, offset, batch, labels, coins, tables } = self;
         linear(batch, labels);
         let coins = Block::bytes_of(coins);
-        let offset = Offset::new(lanes, lanes.splat(offset));
+        let offset = ThreeHalvesOffset::new(lanes, lanes.splat(offset));
         let (pairs, rest) = tables.split_at_mut(16 * batch.ands.len());
         let (halves, bits) = rest.split_at_mut(8 * batch.ands.len());
-        let far = is_far(labels);
+        let far = exceeds_cache(labels);
         // The control bits of eight ANDs.
         let mut word = 0;
-        for (n, ands) in batch.ands.chunks(PER_KEY).enumerate() {
+        for (n, ands) in batch.ands.chunks(ANDS_PER_KEY).enumerate() {
             let key = hash.key(lanes, n);
             for (i, gates) in ands.chunks(L::WIDTH).enumerate() {
                 let at_key = i * L::WIDTH;
-                let at = n * PER_KEY + at_key;
+                let at = n * ANDS_PER_KEY + at_key;
                 if far {
-                    prefetch(batch.ands, at + AHEAD, L::WIDTH, labels);
+                    prefetch(batch.ands, at + PREFETCH_DISTANCE, L::WIDTH, labels);
                 }
                 let inputs = gather(lanes, gates, labels);
                 let universal = hash.universal(lanes, at_key);
                 let made = garble_vector(lanes, &key, universal, &offset, inputs, (coins, at));
-                put(lanes, made.output, gates, labels);
+                store_outputs(lanes, made.output, gates, labels);
                 // A length that is known when this is compiled spares calls.
                 if gates.len() == L::WIDTH {
                     lanes.store(made.pair, &mut pairs[16 * at..]);
@@ -166,12 +166,13 @@ impl Job for Garble<'_> {
                 }
                 let control = lanes.blocks(made.control);
                 for (l, control) in control.iter().take(gates.len()).enumerate() {
-                    word |= u64::from(control.to_bytes()[0]) << (BITS * ((at + l) % PACKED));
+                    word |= u64::from(control.to_bytes()[0])
+                        << (CONTROL_BITS_PER_AND * ((at + l) % ANDS_PER_PACK));
                 }
                 let end = at + gates.len();
-                if end.is_multiple_of(PACKED) || end == batch.ands.len() {
-                    let eight = (end - 1) / PACKED * BITS;
-                    copy(&mut bits[eight..], &word.to_le_bytes(), BITS);
+                if end.is_multiple_of(ANDS_PER_PACK) || end == batch.ands.len() {
+                    let eight = (end - 1) / ANDS_PER_PACK * CONTROL_BITS_PER_AND;
+                    copy(&mut bits[eight..], &word.to_le_bytes(), CONTROL_BITS_PER_AND);
                     word = 0;
                 }
             }
@@ -186,8 +187,8 @@ fn copy(to: &mut [u8], from: &[u8], count: usize) {
 }
 
 /// The offset, and what is made of it.
-struct Offset<V> {
-    itself: V,
+struct ThreeHalvesOffset<V> {
+    value: V,
     /// Under the orthomorphism once, and twice.
     once: V,
     twice: V,
@@ -195,17 +196,17 @@ struct Offset<V> {
     product: V,
 }
 
-impl<V: Copy> Offset<V> {
+impl<V: Copy> ThreeHalvesOffset<V> {
     #[inline(always)]
-    fn new<L: Lanes<Vector = V>>(lanes: L, itself: V) -> Self {
-        let once = lanes.sigma(itself);
-        let twice = lanes.xor(itself, once);
-        Self { itself, once, twice, product: lanes.double_halves(itself) }
+    fn new<L: Lanes<Vector = V>>(lanes: L, value: V) -> Self {
+        let once = lanes.sigma(value);
+        let twice = lanes.xor(value, once);
+        Self { value, once, twice, product: lanes.double_halves(value) }
     }
 }
 
 /// What is made of a vector of ANDs.
-struct Made<V> {
+struct GarbledAndVector<V> {
     output: V,
     /// `G0` and `G1`.
     pair: V,
@@ -217,7 +218,7 @@ struct Made<V> {
 
 /// The labels of the inputs of a vector of ANDs, which is filled up with its last.
 #[inline(always)]
-fn gather<L: Lanes>(lanes: L, gates: &[And], labels: &[Block]) -> (L::Vector, L::Vector) {
+fn gather<L: Lanes>(lanes: L, gates: &[AndGate], labels: &[Block]) -> (L::Vector, L::Vector) {
     let (mut a, mut b) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
     for l in 0..L::WIDTH {
         let gate = gates[l.min(gates.len() - 1)];
@@ -228,7 +229,7 @@ fn gather<L: Lanes>(lanes: L, gates: &[And], labels: &[Block]) -> (L::Vector, L:
 
 /// Writes the labels of the outputs.
 #[inline(always)]
-fn put<L: Lanes>(lanes: L, outputs: L::Vector, gates: &[And], labels: &mut [Block]) {
+fn store_outputs<L: Lanes>(lanes: L, outputs: L::Vector, gates: &[AndGate], labels: &mut [Block]) {
     for (gate, label) in gates.iter().zip(lanes.blocks(outputs)) {
         labels[gate.out as usize] = label;
     }
@@ -240,10 +241,10 @@ fn garble_vector<L: Lanes>(
     lanes: L,
     key: &L::Schedule,
     universal: [L::Vector; HASHES],
-    offset: &Offset<L::Vector>,
+    offset: &ThreeHalvesOffset<L::Vector>,
     (a, b): (L::Vector, L::Vector),
     coins: (&[u8], usize),
-) -> Made<L::Vector> {
+) -> GarbledAndVector<L::Vector> {
     let one = lanes.splat(Block::ZERO.with_lsb(true));
     let ones = lanes.splat(Block::ONES);
     let left = lanes.splat(LEFT);
@@ -252,18 +253,18 @@ fn garble_vector<L: Lanes>(
     let (a_one, b_one) = (lanes.xor(a_mask, ones), lanes.xor(b_mask, ones));
     let differ = lanes.xor(a_mask, b_mask);
     // The labels of colour 0, and their hashes and those of colour 1.
-    let x = lanes.xor(a, lanes.and(a_mask, offset.itself));
-    let u = lanes.xor(b, lanes.and(b_mask, offset.itself));
+    let x = lanes.xor(a, lanes.and(a_mask, offset.value));
+    let u = lanes.xor(b, lanes.and(b_mask, offset.value));
     let x_input = lanes.xor(x, universal[0]);
     let u_input = lanes.xor(u, universal[1]);
     let m_input = lanes.xor(lanes.xor(x, u), universal[2]);
     let inputs = [
         x_input,
-        lanes.xor(x_input, offset.itself),
+        lanes.xor(x_input, offset.value),
         u_input,
-        lanes.xor(u_input, offset.itself),
+        lanes.xor(u_input, offset.value),
         m_input,
-        lanes.xor(m_input, offset.itself),
+        lanes.xor(m_input, offset.value),
     ];
     let [a0, a1, b0, b1, m0, m1] = lanes.encrypt(key, inputs);
     let a_both = lanes.xor(lanes.xor(a0, a1), offset.product);
@@ -273,7 +274,7 @@ fn garble_vector<L: Lanes>(
     let (a0, b0) = (lanes.xor(a0, x_product), lanes.xor(b0, u_product));
     let m0 = lanes.xor(m0, lanes.xor(x_product, u_product));
 
-    let random = packed(lanes, coins.0, coins.1, COINS);
+    let random = packed(lanes, coins.0, coins.1, COINS_PER_AND);
     let random_1 = lanes.lsb_mask(random);
     let random_2 = lanes.lsb_mask(lanes.shr(random, 1));
     let first = lanes.xor(lanes.xor(x, u), lanes.sigma(x));
@@ -285,7 +286,7 @@ fn garble_vector<L: Lanes>(
     output = lanes.xor(output, lanes.and(random_1, first));
     output = lanes.xor(output, lanes.and(random_2, second));
     output = lanes.xor(output, fixed);
-    output = lanes.xor(output, lanes.and(lanes.and(a_mask, b_mask), offset.itself));
+    output = lanes.xor(output, lanes.and(lanes.and(a_mask, b_mask), offset.value));
 
     let mut pair = lanes.high_halves(a_both, b_both);
     pair = lanes.xor(pair, lanes.and(a_one, first));
@@ -293,12 +294,12 @@ fn garble_vector<L: Lanes>(
     pair = lanes.xor(pair, fixed);
     pair = lanes.xor(pair, lanes.and(lanes.xor(random_1, a_one), offset.once));
     pair = lanes.xor(pair, lanes.and(lanes.xor(random_2, b_one), offset.twice));
-    pair = lanes.xor(pair, lanes.and(lanes.xor(differ, ones), offset.itself));
+    pair = lanes.xor(pair, lanes.and(lanes.xor(differ, ones), offset.value));
 
     let mut half = lanes.high_halves(m_both, m_both);
     half = lanes.xor(half, lanes.and(differ, first));
     half = lanes.xor(half, lanes.and(a_one, second));
-    half = lanes.xor(half, lanes.and(lanes.xor(random_1, b_one), offset.itself));
+    half = lanes.xor(half, lanes.and(lanes.xor(random_1, b_one), offset.value));
     half = lanes.xor(half, lanes.and(lanes.xor(random_2, a_one), offset.once));
 
     let bits = [
@@ -312,36 +313,36 @@ fn garble_vector<L: Lanes>(
     for (n, bit) in (0..).zip(bits) {
         control = lanes.xor(control, lanes.shl(lanes.and(bit, one), n));
     }
-    Made { output, pair, half, control }
+    GarbledAndVector { output, pair, half, control }
 }
 
 /// Evaluates a batch.
-pub(crate) struct Evaluate<'a> {
-    pub(crate) hash: Hash<'a>,
-    pub(crate) batch: Batch<'a>,
+pub(crate) struct ThreeHalvesEvaluateJob<'a> {
+    pub(crate) hash: ThreeHalvesHash<'a>,
+    pub(crate) batch: GateBatch<'a>,
     /// The labels that the evaluator has, by place.
     pub(crate) labels: &'a mut [Block],
     /// As long as the batch's tables.
     pub(crate) tables: &'a [u8],
 }
 
-impl Job for Evaluate<'_> {
+impl KernelJob for ThreeHalvesEvaluateJob<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Evaluate { hash, batch, labels, tables } = self;
+        let ThreeHalvesEvaluateJob { hash, batch, labels, tables } = self;
         linear(batch, labels);
         let (pairs, rest) = tables.split_at(16 * batch.ands.len());
         let (halves, bits) = rest.split_at(8 * batch.ands.len());
-        let far = is_far(labels);
-        for (n, ands) in batch.ands.chunks(PER_KEY).enumerate() {
+        let far = exceeds_cache(labels);
+        for (n, ands) in batch.ands.chunks(ANDS_PER_KEY).enumerate() {
             let key = hash.key(lanes, n);
             for (i, gates) in ands.chunks(L::WIDTH).enumerate() {
                 let at_key = i * L::WIDTH;
-                let at = n * PER_KEY + at_key;
+                let at = n * ANDS_PER_KEY + at_key;
                 if far {
-                    prefetch(batch.ands, at + AHEAD, L::WIDTH, labels);
+                    prefetch(batch.ands, at + PREFETCH_DISTANCE, L::WIDTH, labels);
                 }
                 let (pair, half) = if gates.len() == L::WIDTH {
                     (lanes.load(&pairs[16 * at..]), lanes.load_halves(&halves[8 * at..]))
@@ -354,10 +355,10 @@ impl Job for Evaluate<'_> {
                 };
                 let inputs = gather(lanes, gates, labels);
                 let universal = hash.universal(lanes, at_key);
-                let control = packed(lanes, bits, at, BITS);
+                let control = packed(lanes, bits, at, CONTROL_BITS_PER_AND);
                 let table = (pair, half, control);
                 let output = evaluate_vector(lanes, &key, universal, inputs, table);
-                put(lanes, output, gates, labels);
+                store_outputs(lanes, output, gates, labels);
             }
         }
     }
@@ -413,7 +414,7 @@ fn evaluate_vector<L: Lanes>(
 fn packed<L: Lanes>(lanes: L, bytes: &[u8], at: usize, len: usize) -> L::Vector {
     // Eight gates have whole bytes, and a vector is of one such eight.
     let mut word = [0; 8];
-    let eight = at / PACKED * len;
+    let eight = at / ANDS_PER_PACK * len;
     if let Some(bytes) = bytes.get(eight..eight + len) {
         word[..len].copy_from_slice(bytes);
     }
@@ -421,7 +422,7 @@ fn packed<L: Lanes>(lanes: L, bytes: &[u8], at: usize, len: usize) -> L::Vector 
     for (l, shift) in shifts.iter_mut().enumerate() {
         *shift = (len * l) as u64;
     }
-    lanes.shifted(u64::from_le_bytes(word) >> (len * (at % PACKED)), shifts)
+    lanes.shifted(u64::from_le_bytes(word) >> (len * (at % ANDS_PER_PACK)), shifts)
 }
 
 #[cfg(test)]

@@ -10,42 +10,42 @@ use std::thread;
 use circuit::MAX_UNDER_WAY;
 use sharing::wipe_stack;
 
-use crate::arena::Memory;
+use crate::arena::PartLabelBuffer;
 
 /// Works on a job.
-type Work<'a, J> = dyn Fn(&mut Memory, &mut J) + Sync + 'a;
+type CircuitJobFn<'a, J> = dyn Fn(&mut PartLabelBuffer, &mut J) + Sync + 'a;
 
 /// The jobs under way, as the thread sees them that adds and takes them. It works on jobs itself
 /// while it waits for the next one.
-pub struct Workers<'a, J> {
-    shared: &'a Shared<J>,
-    work: &'a Work<'a, J>,
-    memory: Memory,
+pub struct CircuitJobPool<'a, J> {
+    shared: &'a SharedCircuitJobs<J>,
+    work: &'a CircuitJobFn<'a, J>,
+    memory: PartLabelBuffer,
     /// The jobs that were added and not taken.
     count: usize,
     max_count: usize,
 }
 
-struct Shared<J> {
-    jobs: Mutex<Jobs<J>>,
+struct SharedCircuitJobs<J> {
+    jobs: Mutex<CircuitJobQueue<J>>,
     changed: Condvar,
 }
 
-struct Jobs<J> {
+struct CircuitJobQueue<J> {
     /// The number of the first of them.
     first: u64,
     /// In order.
-    entries: VecDeque<Entry<J>>,
+    entries: VecDeque<CircuitJobEntry<J>>,
     is_closed: bool,
     has_panicked: bool,
 }
 
-struct Entry<J> {
-    waits: u32,
-    stage: Stage<J>,
+struct CircuitJobEntry<J> {
+    dependencies: u32,
+    stage: CircuitJobStage<J>,
 }
 
-enum Stage<J> {
+enum CircuitJobStage<J> {
     Added(J),
     Begun,
     Complete(J),
@@ -58,11 +58,16 @@ enum Stage<J> {
 /// If `work` or `drive` panics.
 pub fn with_workers<J: Send, T>(
     threads: usize,
-    work: impl Fn(&mut Memory, &mut J) + Sync,
-    drive: impl FnOnce(&mut Workers<'_, J>) -> T,
+    work: impl Fn(&mut PartLabelBuffer, &mut J) + Sync,
+    drive: impl FnOnce(&mut CircuitJobPool<'_, J>) -> T,
 ) -> T {
-    let jobs = Jobs { first: 0, entries: VecDeque::new(), is_closed: false, has_panicked: false };
-    let shared = Shared { jobs: Mutex::new(jobs), changed: Condvar::new() };
+    let jobs = CircuitJobQueue {
+        first: 0,
+        entries: VecDeque::new(),
+        is_closed: false,
+        has_panicked: false,
+    };
+    let shared = SharedCircuitJobs { jobs: Mutex::new(jobs), changed: Condvar::new() };
     let (shared, work) = (&shared, &work);
     thread::scope(|scope| {
         for _ in 1..threads.min(MAX_UNDER_WAY) {
@@ -71,14 +76,20 @@ pub fn with_workers<J: Send, T>(
                 .name("garble".into())
                 .spawn_scoped(scope, || shared.work(work));
         }
-        let _closing = Closing(shared);
+        let _closing = CircuitJobCloseGuard(shared);
         // One job each, and one more that waits for each thread.
         let max_count = if threads < 2 { 1 } else { (2 * threads).min(MAX_UNDER_WAY) };
-        drive(&mut Workers { shared, work, memory: Memory::default(), count: 0, max_count })
+        drive(&mut CircuitJobPool {
+            shared,
+            work,
+            memory: PartLabelBuffer::default(),
+            count: 0,
+            max_count,
+        })
     })
 }
 
-impl<J> Workers<'_, J> {
+impl<J> CircuitJobPool<'_, J> {
     /// Whether one more job can be added.
     pub fn has_room(&self) -> bool {
         self.count < self.max_count
@@ -97,7 +108,10 @@ impl<J> Workers<'_, J> {
     pub fn add(&mut self, job: J, waits: u32) {
         assert!(self.has_room(), "too many jobs");
         self.count += 1;
-        self.shared.lock().entries.push_back(Entry { waits, stage: Stage::Added(job) });
+        self.shared
+            .lock()
+            .entries
+            .push_back(CircuitJobEntry { dependencies: waits, stage: CircuitJobStage::Added(job) });
         if self.max_count > 1 {
             self.shared.changed.notify_one();
         }
@@ -127,19 +141,22 @@ impl<J> Workers<'_, J> {
     }
 }
 
-impl<J> Shared<J> {
-    fn lock(&self) -> MutexGuard<'_, Jobs<J>> {
+impl<J> SharedCircuitJobs<J> {
+    fn lock(&self) -> MutexGuard<'_, CircuitJobQueue<J>> {
         // Every change is complete before anything can panic.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&'a self, jobs: MutexGuard<'a, Jobs<J>>) -> MutexGuard<'a, Jobs<J>> {
+    fn wait<'a>(
+        &'a self,
+        jobs: MutexGuard<'a, CircuitJobQueue<J>>,
+    ) -> MutexGuard<'a, CircuitJobQueue<J>> {
         self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a thread does until there are no more jobs.
-    fn work(&self, work: &Work<'_, J>) {
-        let mut memory = Memory::default();
+    fn work(&self, work: &CircuitJobFn<'_, J>) {
+        let mut memory = PartLabelBuffer::default();
         let mut jobs = self.lock();
         while !jobs.is_closed {
             jobs = match jobs.begin() {
@@ -159,10 +176,10 @@ impl<J> Shared<J> {
         &self,
         number: u64,
         mut job: J,
-        memory: &mut Memory,
-        work: &Work<'_, J>,
-    ) -> MutexGuard<'_, Jobs<J>> {
-        let panicking = Panicking(self);
+        memory: &mut PartLabelBuffer,
+        work: &CircuitJobFn<'_, J>,
+    ) -> MutexGuard<'_, CircuitJobQueue<J>> {
+        let panicking = CircuitJobPanicGuard(self);
         work(memory, &mut job);
         std::mem::forget(panicking);
         let mut jobs = self.lock();
@@ -172,18 +189,21 @@ impl<J> Shared<J> {
     }
 }
 
-impl<J> Jobs<J> {
+impl<J> CircuitJobQueue<J> {
     /// The first job that can begin, and its number.
     fn begin(&mut self) -> Option<(u64, J)> {
         // Bit k: the one k + 1 before is not complete.
         let mut pending = 0_u32;
         for (number, entry) in (self.first..).zip(&mut self.entries) {
-            let is_ready = matches!(entry.stage, Stage::Added(_)) && entry.waits & pending == 0;
-            if is_ready && let Stage::Added(job) = std::mem::replace(&mut entry.stage, Stage::Begun)
+            let is_ready = matches!(entry.stage, CircuitJobStage::Added(_))
+                && entry.dependencies & pending == 0;
+            if is_ready
+                && let CircuitJobStage::Added(job) =
+                    std::mem::replace(&mut entry.stage, CircuitJobStage::Begun)
             {
                 return Some((number, job));
             }
-            let is_complete = matches!(entry.stage, Stage::Complete(_));
+            let is_complete = matches!(entry.stage, CircuitJobStage::Complete(_));
             pending = pending << 1 | u32::from(!is_complete);
         }
         None
@@ -192,26 +212,26 @@ impl<J> Jobs<J> {
     fn complete(&mut self, number: u64, job: J) {
         // It is not taken before it is complete.
         let at = usize::try_from(number - self.first).unwrap_or(usize::MAX);
-        self.entries[at].stage = Stage::Complete(job);
+        self.entries[at].stage = CircuitJobStage::Complete(job);
     }
 
     /// The first job, if it is complete.
     fn take_first(&mut self) -> Option<J> {
-        if !matches!(self.entries.front()?.stage, Stage::Complete(_)) {
+        if !matches!(self.entries.front()?.stage, CircuitJobStage::Complete(_)) {
             return None;
         }
         self.first += 1;
         match self.entries.pop_front()?.stage {
-            Stage::Complete(job) => Some(job),
+            CircuitJobStage::Complete(job) => Some(job),
             _ => None,
         }
     }
 }
 
 /// Ends the threads when it is dropped.
-struct Closing<'a, J>(&'a Shared<J>);
+struct CircuitJobCloseGuard<'a, J>(&'a SharedCircuitJobs<J>);
 
-impl<J> Drop for Closing<'_, J> {
+impl<J> Drop for CircuitJobCloseGuard<'_, J> {
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
         self.0.changed.notify_all();
@@ -219,9 +239,9 @@ impl<J> Drop for Closing<'_, J> {
 }
 
 /// Says that a job has panicked if it is dropped.
-struct Panicking<'a, J>(&'a Shared<J>);
+struct CircuitJobPanicGuard<'a, J>(&'a SharedCircuitJobs<J>);
 
-impl<J> Drop for Panicking<'_, J> {
+impl<J> Drop for CircuitJobPanicGuard<'_, J> {
     fn drop(&mut self) {
         let mut jobs = self.0.lock();
         jobs.has_panicked = true;
@@ -248,7 +268,7 @@ mod tests {
                     rng & rng >> 7 & rng >> 13
                 })
                 .collect();
-            let work = |_: &mut Memory, job: &mut (usize, bool)| {
+            let work = |_: &mut PartLabelBuffer, job: &mut (usize, bool)| {
                 let at = job.0;
                 let named = (0..at.min(32)).filter(|k| waits[at] >> k & 1 == 1);
                 let mut before = named.map(|k| at - 1 - k);

@@ -18,7 +18,7 @@ const MAX_FILE: usize = 256;
 
 /// Why no key was read from a file.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum KeyFileError {
     /// There is no such file.
     #[error("key {}: no such file; {fix}", .path.display())]
     Missing {
@@ -56,7 +56,8 @@ pub enum KeyError {
 /// Why other users of this host may read this key file or replace it; `None` if they cannot. A file
 /// that cannot be inspected cannot be read either, and [`read`] reports that.
 pub fn exposure(path: &Path) -> Option<TrustError> {
-    let checked = TrustedFolder::of(path).and_then(|(folder, name)| folder.check_secret(&name));
+    let checked =
+        TrustedFolder::containing(path).and_then(|(folder, name)| folder.check_secret(&name));
     checked.err().filter(|error| !matches!(error, TrustError::Unreadable { .. }))
 }
 
@@ -64,7 +65,7 @@ pub fn exposure(path: &Path) -> Option<TrustError> {
 ///
 /// # Errors
 /// When the file cannot be read or contains no key.
-pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyFileError> {
     // Bounded: the path may be a disk by mistake.
     let mut text = Zeroizing::new([0; MAX_FILE]);
     let len = read_into(path, &mut *text, || {
@@ -73,7 +74,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     })?;
     let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
     let key = whole.and_then(|text| parse_digits(text.trim_ascii()));
-    key.ok_or_else(|| KeyError::Digits { path: path.to_owned() })
+    key.ok_or_else(|| KeyFileError::Digits { path: path.to_owned() })
 }
 
 /// Reads a key file until it ends or `buffer` is full. Returns the number of bytes read. `fix` says
@@ -82,10 +83,10 @@ pub(crate) fn read_into(
     path: &Path,
     buffer: &mut [u8],
     fix: impl FnOnce() -> String,
-) -> Result<usize, KeyError> {
+) -> Result<usize, KeyFileError> {
     read_all(path, buffer).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => KeyError::Missing { path: path.to_owned(), fix: fix() },
-        _ => KeyError::Unreadable { path: path.to_owned(), source },
+        ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned(), fix: fix() },
+        _ => KeyFileError::Unreadable { path: path.to_owned(), source },
     })
 }
 
@@ -160,7 +161,7 @@ mod tests {
         let missing = read(&path).unwrap_err().to_string();
         assert!(missing.contains("openssl rand -hex 32 >") && missing.lines().count() == 1);
         let unreadable = read(place.path()).unwrap_err();
-        assert!(matches!(unreadable, KeyError::Unreadable { .. }), "{unreadable}");
+        assert!(matches!(unreadable, KeyFileError::Unreadable { .. }), "{unreadable}");
     }
 
     #[test]

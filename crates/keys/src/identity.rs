@@ -8,12 +8,12 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sharing::wipe_stack;
 use zeroize::Zeroizing;
 
-use crate::file::{self, KEY_LEN, KeyError, parse_digits};
+use crate::file::{self, KEY_LEN, KeyFileError, parse_digits};
 
-/// An end's own key, of which others get only the [`PublicKey`]. Secret.
-pub struct SecretKey(SigningKey);
+/// An end's own key, of which others get only the [`IdentityPublicKey`]. Secret.
+pub struct IdentitySecretKey(SigningKey);
 
-impl SecretKey {
+impl IdentitySecretKey {
     /// A key of random bytes: the seed of RFC 8032.
     pub fn new(random: &[u8; KEY_LEN]) -> Self {
         Self(SigningKey::from_bytes(random))
@@ -23,19 +23,19 @@ impl SecretKey {
     ///
     /// # Errors
     /// When the file cannot be read or contains no key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let key = Self::new(&*file::read(path)?);
         wipe_stack();
         Ok(key)
     }
 
     /// The key that verifies this key's signatures.
-    pub fn public(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key())
+    pub fn public(&self) -> IdentityPublicKey {
+        IdentityPublicKey(self.0.verifying_key())
     }
 
-    /// The private key of X25519 (RFC 7748) that belongs to [`PublicKey::x25519`]. Secret. A key
-    /// may serve for signatures and key agreement (Thormarker, PKC 2021).
+    /// The private key of X25519 (RFC 7748) that belongs to [`IdentityPublicKey::x25519`]. Secret.
+    /// A key may serve for signatures and key agreement (Thormarker, PKC 2021).
     pub fn x25519(&self) -> Zeroizing<[u8; KEY_LEN]> {
         Zeroizing::new(self.0.to_scalar_bytes())
     }
@@ -46,22 +46,22 @@ impl SecretKey {
     }
 }
 
-impl fmt::Debug for SecretKey {
+impl fmt::Debug for IdentitySecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretKey(..)")
+        f.write_str("IdentitySecretKey(..)")
     }
 }
 
 /// An end's public key. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublicKey(VerifyingKey);
+pub struct IdentityPublicKey(VerifyingKey);
 
 /// A text is not a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a public key: take the 64 digits that the server says when it starts")]
-pub struct PublicKeyError;
+pub struct IdentityPublicKeyError;
 
-impl PublicKey {
+impl IdentityPublicKey {
     /// Whether `signature` is this key's signature of the message.
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         // Strictly: implementations differ in what else they accept.
@@ -82,23 +82,23 @@ impl PublicKey {
     ///
     /// # Errors
     /// When the bytes are not a public key, or a weak one.
-    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, PublicKeyError> {
-        let key = VerifyingKey::from_bytes(bytes).map_err(|_| PublicKeyError)?;
+    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, IdentityPublicKeyError> {
+        let key = VerifyingKey::from_bytes(bytes).map_err(|_| IdentityPublicKeyError)?;
         // Under a weak key there are signatures that fit many messages.
-        if key.is_weak() { Err(PublicKeyError) } else { Ok(Self(key)) }
+        if key.is_weak() { Err(IdentityPublicKeyError) } else { Ok(Self(key)) }
     }
 }
 
-impl FromStr for PublicKey {
-    type Err = PublicKeyError;
+impl FromStr for IdentityPublicKey {
+    type Err = IdentityPublicKeyError;
 
-    fn from_str(text: &str) -> Result<Self, PublicKeyError> {
-        let bytes = parse_digits(text.as_bytes()).ok_or(PublicKeyError)?;
+    fn from_str(text: &str) -> Result<Self, IdentityPublicKeyError> {
+        let bytes = parse_digits(text.as_bytes()).ok_or(IdentityPublicKeyError)?;
         Self::from_bytes(&bytes)
     }
 }
 
-impl fmt::Display for PublicKey {
+impl fmt::Display for IdentityPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -116,13 +116,13 @@ mod tests {
 
     #[test]
     fn signatures_are_those_of_rfc_8032() {
-        let secret = SecretKey::new(&parse_digits(SECRET.as_bytes()).unwrap());
+        let secret = IdentitySecretKey::new(&parse_digits(SECRET.as_bytes()).unwrap());
         assert_eq!(secret.public().to_string(), PUBLIC);
         let (first, second) = SIGNATURE.split_at(64);
         let halves = [first, second].map(|half| *parse_digits(half.as_bytes()).unwrap());
         let signature = secret.sign(&[0x72]);
         assert_eq!(signature[..], halves.concat());
-        let public: PublicKey = PUBLIC.parse().unwrap();
+        let public: IdentityPublicKey = PUBLIC.parse().unwrap();
         assert!(public.verify(&[0x72], &signature));
         assert!(!public.verify(&[0x73], &signature));
     }
@@ -134,12 +134,12 @@ mod tests {
         let order_8 = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a";
         let no_point = format!("02{}", "00".repeat(31));
         for text in [&neutral, order_8, &no_point, &PUBLIC[1..], &PUBLIC.replace('3', "g")] {
-            assert_eq!(text.parse::<PublicKey>(), Err(PublicKeyError), "{text}");
+            assert_eq!(text.parse::<IdentityPublicKey>(), Err(IdentityPublicKeyError), "{text}");
         }
     }
 
     #[test]
     fn the_key_is_not_printed() {
-        assert_eq!(format!("{:?}", SecretKey::new(&[0xAB; 32])), "SecretKey(..)");
+        assert_eq!(format!("{:?}", IdentitySecretKey::new(&[0xAB; 32])), "IdentitySecretKey(..)");
     }
 }

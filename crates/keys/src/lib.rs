@@ -4,21 +4,21 @@
 //! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
 //! - [`trusted`]: whether other users of this host can read or replace a file.
 //! - [`SharedKey`]: HMAC-SHA-256 (RFC 2104) under a key that both ends have.
-//! - [`SecretKey`] and [`PublicKey`]: Ed25519 (RFC 8032) with strict verification.
+//! - [`IdentitySecretKey`] and [`IdentityPublicKey`]: Ed25519 (RFC 8032) with strict verification.
 //! - [`noise`]: handshakes of two ends that have such keys.
 //! - [`RsaPublicKey`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
 //!
 //! No type here prints a secret or compares secrets with `==`, and all are wiped on drop.
 //!
 //! ```
-//! use sunder_keys::{SecretKey, SharedKey};
+//! use sunder_keys::{IdentitySecretKey, SharedKey};
 //!
 //! let (client, server) = (SharedKey::new(&[7; 32]), SharedKey::new(&[7; 32]));
 //! let code = server.authenticate(&[b"addresses: ", b"192.0.2.1"]);
 //! assert!(client.verify(&[b"addresses: 192.0.2.1"], &code));
 //! assert!(!client.verify(&[b"addresses: 192.0.2.2"], &code));
 //!
-//! let secret = SecretKey::new(&[8; 32]);
+//! let secret = IdentitySecretKey::new(&[8; 32]);
 //! let signature = secret.sign(b"192.0.2.1");
 //! assert!(secret.public().verify(b"192.0.2.1", &signature));
 //! ```
@@ -30,7 +30,7 @@ pub mod rsa;
 mod shared;
 pub mod trusted;
 
-pub use file::{KEY_LEN, KeyError};
-pub use identity::{PublicKey, PublicKeyError, SecretKey};
+pub use file::{KEY_LEN, KeyFileError};
+pub use identity::{IdentityPublicKey, IdentityPublicKeyError, IdentitySecretKey};
 pub use rsa::{RsaKeyError, RsaPublicKey};
 pub use shared::SharedKey;

@@ -16,7 +16,7 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use zeroize::Zeroizing;
 
-use crate::{PublicKey, SecretKey};
+use crate::{IdentityPublicKey, IdentitySecretKey};
 
 const NOISE: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
 const KEY_LEN: usize = 32;
@@ -25,11 +25,11 @@ const KEY_LEN: usize = 32;
 pub const TAG_LEN: usize = 16;
 
 /// The random bytes of an ephemeral key. Secret. Each is for one handshake only.
-pub struct Ephemeral(pub Zeroizing<[u8; KEY_LEN]>);
+pub struct EphemeralKey(pub Zeroizing<[u8; KEY_LEN]>);
 
-impl std::fmt::Debug for Ephemeral {
+impl std::fmt::Debug for EphemeralKey {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Ephemeral(..)")
+        out.write_str("EphemeralKey(..)")
     }
 }
 
@@ -37,14 +37,14 @@ impl std::fmt::Debug for Ephemeral {
 /// the end that answers. `prologue` says which protocol it is of, and must be the same at both.
 #[allow(clippy::missing_panics_doc, reason = "the pattern and its primitives are all there")]
 pub fn handshake(
-    own: &SecretKey,
-    peer: Option<&PublicKey>,
+    own: &IdentitySecretKey,
+    peer: Option<&IdentityPublicKey>,
     prologue: &[u8],
-    ephemeral: Ephemeral,
+    ephemeral: EphemeralKey,
 ) -> HandshakeState {
     let params = NOISE.parse().expect("the name of a protocol of Noise");
-    let (private, public) = (own.x25519(), peer.map(PublicKey::x25519));
-    let mut builder = Builder::with_resolver(params, Box::new(Primitives(ephemeral.0)))
+    let (private, public) = (own.x25519(), peer.map(IdentityPublicKey::x25519));
+    let mut builder = Builder::with_resolver(params, Box::new(NoisePrimitives(ephemeral.0)))
         .local_private_key(&*private)
         .and_then(|builder| builder.prologue(prologue))
         .expect("both are set once");
@@ -57,30 +57,30 @@ pub fn handshake(
 }
 
 /// Gives the primitives of one handshake, whose ephemeral key is drawn already.
-struct Primitives(Zeroizing<[u8; KEY_LEN]>);
+struct NoisePrimitives(Zeroizing<[u8; KEY_LEN]>);
 
-impl CryptoResolver for Primitives {
+impl CryptoResolver for NoisePrimitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Drawn(Some(self.0.clone()))))
+        Some(Box::new(EphemeralKeyRandom(Some(self.0.clone()))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        matches!(choice, DHChoice::Curve25519).then(|| Box::<X25519>::default() as _)
+        matches!(choice, DHChoice::Curve25519).then(|| Box::<NoiseX25519>::default() as _)
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
-        matches!(choice, HashChoice::SHA256).then(|| Box::<Sha>::default() as _)
+        matches!(choice, HashChoice::SHA256).then(|| Box::<NoiseSha256>::default() as _)
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        matches!(choice, CipherChoice::ChaChaPoly).then(|| Box::<ChaChaPoly>::default() as _)
+        matches!(choice, CipherChoice::ChaChaPoly).then(|| Box::<NoiseChaChaPoly>::default() as _)
     }
 }
 
 /// Random bytes for the one key that a handshake draws. There are none for another.
-struct Drawn(Option<Zeroizing<[u8; KEY_LEN]>>);
+struct EphemeralKeyRandom(Option<Zeroizing<[u8; KEY_LEN]>>);
 
-impl Random for Drawn {
+impl Random for EphemeralKeyRandom {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
         let drawn = self.0.take().ok_or(Error::Rng)?;
         if dest.len() != KEY_LEN {
@@ -93,12 +93,12 @@ impl Random for Drawn {
 
 /// X25519 (RFC 7748).
 #[derive(Default)]
-struct X25519 {
+struct NoiseX25519 {
     private: Zeroizing<[u8; KEY_LEN]>,
     public: [u8; KEY_LEN],
 }
 
-impl Dh for X25519 {
+impl Dh for NoiseX25519 {
     fn name(&self) -> &'static str {
         "25519"
     }
@@ -145,9 +145,9 @@ impl Dh for X25519 {
 
 /// SHA-256.
 #[derive(Default)]
-struct Sha(Sha256);
+struct NoiseSha256(Sha256);
 
-impl Hash for Sha {
+impl Hash for NoiseSha256 {
     fn name(&self) -> &'static str {
         "SHA256"
     }
@@ -174,9 +174,9 @@ impl Hash for Sha {
 }
 
 /// ChaCha20-Poly1305 (RFC 8439), with Noise's nonces.
-struct ChaChaPoly(ChaCha20Poly1305);
+struct NoiseChaChaPoly(ChaCha20Poly1305);
 
-impl Default for ChaChaPoly {
+impl Default for NoiseChaChaPoly {
     fn default() -> Self {
         Self(ChaCha20Poly1305::new(&[0; KEY_LEN].into()))
     }
@@ -188,7 +188,7 @@ fn nonce(counter: u64) -> [u8; 12] {
     nonce
 }
 
-impl Cipher for ChaChaPoly {
+impl Cipher for NoiseChaChaPoly {
     fn name(&self) -> &'static str {
         "ChaChaPoly"
     }
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn both_ends_know_each_other_and_have_the_same_keys() {
-        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
-        let ephemeral = |byte| Ephemeral(Zeroizing::new([byte; KEY_LEN]));
+        let (one, two) = (IdentitySecretKey::new(&[1; 32]), IdentitySecretKey::new(&[2; 32]));
+        let ephemeral = |byte| EphemeralKey(Zeroizing::new([byte; KEY_LEN]));
         let mut dialer = handshake(&one, Some(&two.public()), b"test", ephemeral(3));
         let mut acceptor = handshake(&two, None, b"test", ephemeral(4));
         let (mut message, mut text) = ([0; 200], [0; 200]);
@@ -251,8 +251,8 @@ mod tests {
 
     #[test]
     fn another_protocol_is_refused() {
-        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
-        let ephemeral = |byte| Ephemeral(Zeroizing::new([byte; KEY_LEN]));
+        let (one, two) = (IdentitySecretKey::new(&[1; 32]), IdentitySecretKey::new(&[2; 32]));
+        let ephemeral = |byte| EphemeralKey(Zeroizing::new([byte; KEY_LEN]));
         let mut dialer = handshake(&one, Some(&two.public()), b"test", ephemeral(3));
         let mut acceptor = handshake(&two, None, b"text", ephemeral(4));
         let mut message = [0; 200];

@@ -10,9 +10,9 @@ use crypto_bigint::BoxedUint;
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use sha2::{Digest as _, Sha256};
 
-pub use encoding::{Encoding, SALT_LEN, mgf1};
+pub use encoding::{RsaEncoding, SALT_LEN, mgf1};
 
-use crate::file::{KeyError, read_into};
+use crate::file::{KeyFileError, read_into};
 
 /// The public exponent of every key, e: 2^16 + 1.
 pub const PUBLIC_EXPONENT: u64 = 65537;
@@ -93,12 +93,12 @@ impl RsaPublicKey {
     ///
     /// # Errors
     /// When the file cannot be read or contains no such key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         // Bounded: the path may be a disk by mistake.
         let mut text = [0; MAX_FILE];
         let len = read_into(path, &mut text, || "copy it from where it is".into())?;
         let key = str::from_utf8(&text[..len]).ok().and_then(|text| Self::from_pem(text).ok());
-        key.ok_or_else(|| KeyError::Rsa { path: path.to_owned() })
+        key.ok_or_else(|| KeyFileError::Rsa { path: path.to_owned() })
     }
 
     /// The key as a `SubjectPublicKeyInfo` in PEM form, which `openssl` reads.
@@ -135,10 +135,10 @@ impl RsaPublicKey {
     /// a salt of [`SALT_LEN`] bytes.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         let Some(encoded) = self.raise(signature) else { return false };
-        let is_by = |encoding: Encoding| {
+        let is_by = |encoding: RsaEncoding| {
             encoding.encode(message, self.byte_len()).as_ref() == Some(&encoded)
         };
-        is_by(Encoding::Pkcs1) || Encoding::pss_of(&encoded).is_some_and(is_by)
+        is_by(RsaEncoding::Pkcs1) || RsaEncoding::pss_of(&encoded).is_some_and(is_by)
     }
 
     /// A number to the power of e. `None` if it is not below N or has another length.

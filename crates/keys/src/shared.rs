@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use sharing::wipe_stack;
 
-use crate::file::{self, KEY_LEN, KeyError};
+use crate::file::{self, KEY_LEN, KeyFileError};
 
 /// A key that all ends were given before: 32 random bytes. Secret. Each holder can speak for every
 /// other holder.
@@ -29,7 +29,7 @@ impl SharedKey {
     ///
     /// # Errors
     /// When the file cannot be read or contains no key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let key = Self::new(&*file::read(path)?);
         wipe_stack();
         Ok(key)

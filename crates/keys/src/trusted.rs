@@ -28,7 +28,7 @@ const UNMAPPED: u32 = 65534;
 
 /// Why a file or a folder is not trusted.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {}", self.what(), self.fix())]
+#[error("{}: {}", self.problem(), self.advice())]
 pub enum TrustError {
     /// It belongs to another user.
     Owner {
@@ -63,7 +63,7 @@ pub enum TrustError {
 
 impl TrustError {
     /// What is wrong, for a person.
-    pub fn what(&self) -> String {
+    pub fn problem(&self) -> String {
         match self {
             Self::Owner { path, owner } => {
                 format!("{} belongs to user {owner}, who could change it", path.display())
@@ -76,7 +76,7 @@ impl TrustError {
     }
 
     /// What to do.
-    pub fn fix(&self) -> String {
+    pub fn advice(&self) -> String {
         match self {
             Self::Owner { .. } => "run this as that user, or name another place".into(),
             Self::Writable { path } => {
@@ -93,18 +93,18 @@ impl TrustError {
 #[derive(Clone, Debug)]
 pub struct TrustedFolder {
     path: PathBuf,
-    owners: Owners,
+    owners: TrustedOwners,
 }
 
 /// The users who are trusted there.
 #[derive(Clone, Copy, Debug)]
-struct Owners {
+struct TrustedOwners {
     own: u32,
     /// The user to whom root has given the folder.
     given: Option<u32>,
 }
 
-impl Owners {
+impl TrustedOwners {
     fn includes(self, user: u32) -> bool {
         user == self.own || user == 0 || Some(user) == self.given
     }
@@ -132,7 +132,7 @@ impl TrustedFolder {
     ///
     /// # Errors
     /// When the folder is not trusted or does not exist.
-    pub fn of(file: &Path) -> Result<(Self, OsString), TrustError> {
+    pub fn containing(file: &Path) -> Result<(Self, OsString), TrustError> {
         let real = match fs::canonicalize(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => file.to_owned(),
             real => real.map_err(|source| unreadable(file, source))?,
@@ -205,17 +205,17 @@ impl TrustedFolder {
 }
 
 /// An owner and a mode.
-type Attributes = (u32, u32);
+type OwnerAndMode = (u32, u32);
 
 /// The users who are trusted in the last of these folders, each of which is in the one before. The
 /// last one contains the files, unless it is a link.
 fn owners(
     own: u32,
     in_namespace: bool,
-    folders: &[(&Path, Attributes)],
+    folders: &[(&Path, OwnerAndMode)],
     ends_in_folder: bool,
-) -> Result<Owners, TrustError> {
-    let mut owners = Owners { own, given: None };
+) -> Result<TrustedOwners, TrustError> {
+    let mut owners = TrustedOwners { own, given: None };
     // Only root can give folders to others in the folder above.
     let mut is_roots = true;
     for (index, (path, (owner, mode))) in folders.iter().enumerate() {
@@ -237,12 +237,12 @@ fn owners(
 }
 
 /// All folders above a folder, the outermost first, and itself; each with its owner and mode.
-fn down_to(folder: &Path) -> Result<Vec<(&Path, Attributes)>, TrustError> {
+fn down_to(folder: &Path) -> Result<Vec<(&Path, OwnerAndMode)>, TrustError> {
     let above: Vec<&Path> = folder.ancestors().collect();
     above.into_iter().rev().map(|folder| Ok((folder, owner_and_mode(folder)?))).collect()
 }
 
-fn owner_and_mode(path: &Path) -> Result<Attributes, TrustError> {
+fn owner_and_mode(path: &Path) -> Result<OwnerAndMode, TrustError> {
     let metadata = fs::symlink_metadata(path).map_err(|source| unreadable(path, source))?;
     Ok((metadata.uid(), metadata.mode()))
 }
@@ -378,9 +378,13 @@ mod tests {
                 assert_eq!(folder.is_ok(), is_trusted, "{mode:o}: {folder:?}");
             }
             for file in [shared.join("key"), link.join("key"), link.join("later")] {
-                assert_eq!(TrustedFolder::of(&file).is_ok(), is_trusted, "{mode:o}: {file:?}");
+                assert_eq!(
+                    TrustedFolder::containing(&file).is_ok(),
+                    is_trusted,
+                    "{mode:o}: {file:?}"
+                );
             }
-            assert!(TrustedFolder::of(&place.path().join("key")).is_ok());
+            assert!(TrustedFolder::containing(&place.path().join("key")).is_ok());
         }
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
         symlink("round", place.path().join("round")).unwrap();

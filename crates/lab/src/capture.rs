@@ -20,7 +20,7 @@ const RAW: u16 = 101;
 
 /// A captured datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
+pub struct CapturedDatagram {
     /// The source.
     pub from: SocketAddr,
     /// The destination.
@@ -31,7 +31,7 @@ pub struct Datagram {
 
 /// The datagrams of a pcapng file, in the file's order.
 #[derive(Debug)]
-pub struct Capture<R> {
+pub struct PcapngReader<R> {
     file: R,
     is_big_endian: bool,
     /// Whether a section header was read. A file begins with one.
@@ -40,7 +40,7 @@ pub struct Capture<R> {
     interfaces: Vec<u16>,
 }
 
-impl<R: Read> Capture<R> {
+impl<R: Read> PcapngReader<R> {
     /// Reads from the start of a file.
     pub fn new(file: R) -> Self {
         Self { file, is_big_endian: false, has_begun: false, interfaces: Vec::new() }
@@ -50,7 +50,7 @@ impl<R: Read> Capture<R> {
     ///
     /// # Errors
     /// If the file cannot be read or is not pcapng.
-    pub fn next_datagram(&mut self) -> io::Result<Option<Datagram>> {
+    pub fn next_datagram(&mut self) -> io::Result<Option<CapturedDatagram>> {
         while let Some((kind, body)) = self.next_block()? {
             match kind {
                 SECTION => self.interfaces.clear(),
@@ -102,7 +102,7 @@ impl<R: Read> Capture<R> {
     }
 
     /// The UDP datagram in a packet block.
-    fn datagram(&self, body: &[u8]) -> io::Result<Option<Datagram>> {
+    fn datagram(&self, body: &[u8]) -> io::Result<Option<CapturedDatagram>> {
         let interface = self.u32(body, 0)? as usize;
         let length = self.u32(body, 12)? as usize;
         let packet = body.get(20..20 + length).ok_or_else(|| damaged("a packet is cut off"))?;
@@ -132,7 +132,7 @@ fn damaged(what: &str) -> io::Error {
 }
 
 /// The UDP datagram in an IP packet, if the packet is one and is not truncated.
-fn datagram(packet: &[u8]) -> Option<Datagram> {
+fn datagram(packet: &[u8]) -> Option<CapturedDatagram> {
     const UDP: u8 = 17;
     let (from, to, rest): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
         4 => {
@@ -157,7 +157,7 @@ fn datagram(packet: &[u8]) -> Option<Datagram> {
     };
     let (head, payload) = rest.split_first_chunk::<8>()?;
     let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    Some(Datagram {
+    Some(CapturedDatagram {
         from: SocketAddr::new(from, port(0)),
         to: SocketAddr::new(to, port(2)),
         payload: payload.to_vec(),
@@ -197,14 +197,14 @@ mod tests {
         packet
     }
 
-    fn all(file: &[u8]) -> io::Result<Vec<Datagram>> {
-        let mut capture = Capture::new(file);
+    fn all(file: &[u8]) -> io::Result<Vec<CapturedDatagram>> {
+        let mut capture = PcapngReader::new(file);
         std::iter::from_fn(|| capture.next_datagram().transpose()).collect()
     }
 
     #[test]
     fn datagrams_are_found_in_raw_and_in_ethernet_captures() {
-        let expected = Datagram {
+        let expected = CapturedDatagram {
             from: "192.0.2.1:1000".parse().unwrap(),
             to: "192.0.2.2:2000".parse().unwrap(),
             payload: b"share".to_vec(),

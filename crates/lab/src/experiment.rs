@@ -3,7 +3,7 @@
 //!
 //! [`Experiment::parse`] reports errors of the file for all trials before the first one runs. What
 //! depends on the machine, or is known only to a driver, is reported by the first trial that needs
-//! it. [`run()`] runs an experiment and returns [`Results`].
+//! it. [`run()`] runs an experiment and returns [`ExperimentResults`].
 //! [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes the files.
 
 mod built_in;
@@ -25,25 +25,25 @@ use sha2::{Digest, Sha256};
 use toml::Table;
 
 pub use built_in::built_in;
-pub use error::{ExperimentError, ResultsError, RunError};
-pub use file::compare::Compare;
-pub use run::compare::{Comparison, Group};
-pub use run::journal::Record;
-pub use run::machine::Machine;
-pub use run::results::Results;
-pub use run::summary::Summary;
-pub use run::{Status, run, run_with};
-pub use statistic::{Spread, Statistic};
+pub use error::{ExperimentError, ExperimentRunError, ResultsError};
+pub use file::compare::ComparisonDefinition;
+pub use run::compare::{ComparedGroup, ResultsComparison};
+pub use run::journal::TrialRecord;
+pub use run::machine::MachineProperties;
+pub use run::results::ExperimentResults;
+pub use run::summary::PointSummary;
+pub use run::{ExperimentProgress, run, run_with};
+pub use statistic::{SampleSpread, SummaryStatistic};
 
 use crate::trial::Trial;
-use error::Problem;
-use file::File;
-use file::plot::{self, Plot};
+use error::ExperimentProblem;
+use file::ExperimentFile;
+use file::plot::{self, PlotDefinition};
 use file::predict;
 use file::programs;
-use file::sweep::{Combination, Sweep};
-use file::template::{self, Filled};
-use schedule::Schedule;
+use file::sweep::{SweepCombination, SweptKeys};
+use file::template::{self, FilledTemplate};
+use schedule::TrialSchedule;
 
 /// A valid experiment.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct Experiment {
     paper: Option<String>,
     repetitions: usize,
     /// How the repetitions of a point are summarized.
-    statistic: Statistic,
+    statistic: SummaryStatistic,
     /// The maximum number of attempts of a trial while links are late.
     attempts: usize,
     /// Whether a trial is valid even if links were late.
@@ -65,19 +65,19 @@ pub struct Experiment {
     digest: String,
     /// The swept keys.
     keys: Vec<String>,
-    metrics: Vec<Metric>,
-    points: Vec<Point>,
-    schedule: Schedule,
-    compare: Option<Compare>,
+    metrics: Vec<ExperimentMetric>,
+    points: Vec<SweepPoint>,
+    schedule: TrialSchedule,
+    compare: Option<ComparisonDefinition>,
     /// When no more trials are begun.
     stops_at: Option<Instant>,
-    plots: Vec<Plot>,
+    plots: Vec<PlotDefinition>,
 }
 
 /// One combination of the swept values.
 #[derive(Debug)]
-struct Point {
-    combination: Combination,
+struct SweepPoint {
+    combination: SweepCombination,
     trial: Trial,
     /// The indices of the file's programs that the trial starts.
     programs: Vec<usize>,
@@ -88,7 +88,7 @@ struct Point {
 
 /// A measured quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metric {
+pub struct ExperimentMetric {
     /// Its name.
     pub name: String,
     /// Its unit. Empty if the file states none.
@@ -98,7 +98,7 @@ pub struct Metric {
     pub published: bool,
 }
 
-impl Metric {
+impl ExperimentMetric {
     /// The name and the unit.
     pub fn label(&self) -> String {
         if self.unit.is_empty() {
@@ -126,19 +126,19 @@ impl Experiment {
     pub fn parse(file: &Path, text: &str) -> Result<Self, ExperimentError> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let file = file.display().to_string();
-        Self::checked(name, file.clone(), text).map_err(|problem| problem.of(&file))
+        Self::checked(name, file.clone(), text).map_err(|problem| problem.in_file(&file))
     }
 
-    fn checked(name: String, file: String, text: &str) -> Result<Self, Problem> {
-        let content = File::parse(text)?;
+    fn checked(name: String, file: String, text: &str) -> Result<Self, ExperimentProblem> {
+        let content = ExperimentFile::parse(text)?;
         content.check()?;
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
-        let sweep = Sweep::new(&content.sweep)?;
+        let sweep = SweptKeys::new(&content.sweep)?;
         let mut points = Vec::new();
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
             let values = combination.describe();
-            let point = Point::new(&content, &sweep, combination);
-            points.push(point.map_err(|problem| problem.with(&values))?);
+            let point = SweepPoint::new(&content, &sweep, combination);
+            points.push(point.map_err(|problem| problem.with_sweep_values(&values))?);
         }
         let metrics = metrics(&content, &points)?;
         let keys = sweep.keys();
@@ -148,7 +148,7 @@ impl Experiment {
         if let Some(compare) = &content.compare {
             compare.check(&sweep, &metrics)?;
         }
-        let schedule = Schedule::new(content.order, &points, repetitions, content.seed);
+        let schedule = TrialSchedule::new(content.order, &points, repetitions, content.seed);
         Ok(Self {
             file,
             name,
@@ -175,7 +175,7 @@ impl Experiment {
     /// # Errors
     /// The first program that this machine lacks, and how to install it.
     pub fn find_programs(&self) -> Result<(), ExperimentError> {
-        programs::find(&self.points).map_err(|problem| problem.of(&self.file))
+        programs::find(&self.points).map_err(|problem| problem.in_file(&self.file))
     }
 
     /// The name: the file's name without its extension.
@@ -204,7 +204,7 @@ impl Experiment {
     }
 
     /// The repetition, from 0, and the point of the trial with a number, from 0.
-    fn trial(&self, number: usize) -> (usize, &Point) {
+    fn trial(&self, number: usize) -> (usize, &SweepPoint) {
         let (repetition, point) = self.schedule.trial(number);
         (repetition, &self.points[point])
     }
@@ -217,9 +217,14 @@ impl Experiment {
     }
 }
 
-impl Point {
-    fn new(file: &File, sweep: &Sweep, combination: Combination) -> Result<Self, Problem> {
-        let Filled { trial, combination, programs } = template::trial(file, sweep, combination)?;
+impl SweepPoint {
+    fn new(
+        file: &ExperimentFile,
+        sweep: &SweptKeys,
+        combination: SweepCombination,
+    ) -> Result<Self, ExperimentProblem> {
+        let FilledTemplate { trial, combination, programs } =
+            template::trial(file, sweep, combination)?;
         let predictions = predict::all(&file.predict, &trial, &combination)?;
         Ok(Self { combination, trial, programs, predictions })
     }
@@ -230,7 +235,7 @@ impl Point {
     }
 
     /// Whether a record is of this point. A trial that was cut short lacks values, but not all.
-    fn is_of(&self, record: &Record) -> bool {
+    fn is_of(&self, record: &TrialRecord) -> bool {
         let names = &self.trial.measure.values;
         let mut measured = record.values.keys();
         record.point == *self.swept()
@@ -240,10 +245,13 @@ impl Point {
 }
 
 /// The measured quantities, in the file's order.
-fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
+fn metrics(
+    file: &ExperimentFile,
+    points: &[SweepPoint],
+) -> Result<Vec<ExperimentMetric>, ExperimentProblem> {
     let Some(names) = file.measure.get("values").and_then(toml::Value::as_table) else {
         let what = "must be a table, the same for all trials: write [measure.values]";
-        return Err(Problem::new("measure.values", what));
+        return Err(ExperimentProblem::new("measure.values", what));
     };
     let unit = |name: &str| {
         let values = points.first().and_then(|point| point.trial.measure.values.get(name));
@@ -252,7 +260,7 @@ fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
     let published = |name: &str| file.predict.get(name).is_some_and(|it| it == predict::PUBLISHED);
     let metric = |name: &String| {
         let (unit, published) = (unit(name), published(name));
-        Metric { name: name.clone(), unit, published }
+        ExperimentMetric { name: name.clone(), unit, published }
     };
     Ok(names.keys().map(metric).collect())
 }

@@ -12,11 +12,11 @@ use std::thread;
 
 use ipnet::{IpNet, Ipv4Net};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use tun::interface::{Interface, add_route, bring_up_loopback};
+use tun::interface::{InterfaceSettings, add_route, bring_up_loopback};
 
 /// A host: a network namespace. It exists as long as this value or a process in it.
 #[derive(Debug)]
-pub struct Host {
+pub struct EmulatedHost {
     name: String,
     namespace: OwnedFd,
     has_ipv6: bool,
@@ -25,7 +25,7 @@ pub struct Host {
 /// The number of packets that the kernel queues until a link reads them.
 const DEVICE_QUEUE: u32 = 10_000;
 
-impl Host {
+impl EmulatedHost {
     /// Creates a host with only its loopback interface.
     ///
     /// # Errors
@@ -104,10 +104,11 @@ impl Host {
     ) -> io::Result<()> {
         let mut addresses = vec![IpNet::new_assert(address.into(), 24)];
         if self.has_ipv6 {
-            addresses.push(IpNet::new_assert(in_ipv6(address).into(), 120));
+            addresses.push(IpNet::new_assert(corresponding_ipv6(address).into(), 120));
         }
         let (queue, routes) = (DEVICE_QUEUE, &[]);
-        let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };
+        let interface =
+            InterfaceSettings { name, mtu, queue, addresses: &addresses, routes, congestion };
         let made = self.run(|| interface.set_up())?;
         made.map_err(|error| {
             congestion.and_then(no_congestion_control).unwrap_or_else(|| io::Error::other(error))
@@ -115,13 +116,13 @@ impl Host {
     }
 
     /// Sends packets to a network through an interface.
-    pub(crate) fn reach_through(&self, interface: &str, network: Ipv4Net) -> io::Result<()> {
+    pub(crate) fn route_through(&self, interface: &str, network: Ipv4Net) -> io::Result<()> {
         self.run(|| add_route(interface, network.into()))?.map_err(io::Error::other)
     }
 }
 
 /// The IPv6 address that corresponds to an IPv4 address.
-fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
+fn corresponding_ipv6(address: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(0xfd00 << 112 | u128::from(address.to_bits()))
 }
 

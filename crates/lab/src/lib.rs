@@ -1,8 +1,9 @@
 //! Emulated networks on one machine, and experiments on them.
 //!
 //! - [`sandbox`]: namespaces in which a program can create networks without root.
-//! - [`Host`]: a network namespace.
-//! - [`Link`]: an emulated link between two hosts, with rate, delay, loss and other conditions.
+//! - [`EmulatedHost`]: a network namespace.
+//! - [`EmulatedLink`]: an emulated link between two hosts, with rate, delay, loss and other
+//!   conditions.
 //! - [`Experiment`]: a file that defines what many trials vary, measure and draw.
 //! - [`Trial`]: a network, the programs on it, and a measurement; [`perform`] runs it.
 //!
@@ -48,8 +49,11 @@ mod search;
 mod trial;
 
 pub use experiment::{Experiment, ExperimentError};
-pub use host::Host;
-pub use link::{Conditions, Counts, Direction, ImpossibleCondition, Lateness, Link, LinkOptions};
-pub use network::{Network, NetworkError};
-pub use perform::{Measured, TrialError, perform};
+pub use host::EmulatedHost;
+pub use link::{
+    EmulatedLink, EmulatedLinkConditions, ImpossibleCondition, LatenessHistogram, LinkCounters,
+    LinkDirection, LinkOptions,
+};
+pub use network::{EmulatedNetwork, EmulatedNetworkError};
+pub use perform::{TrialError, TrialMeasurement, perform};
 pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, TrialContext, ValuePlan};

@@ -1,8 +1,8 @@
 //! Links: emulated connections between two hosts.
 //!
 //! Each end is a TUN device in its host. A thread moves packets between the devices according to
-//! the [`Conditions`]. All decisions are made in [`line`], which uses no device and no clock; this
-//! file uses both and makes no decision.
+//! the [`EmulatedLinkConditions`]. All decisions are made in [`line`], which uses no device and no
+//! clock; this file uses both and makes no decision.
 
 mod conditions;
 mod device;
@@ -21,30 +21,30 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::Timespec;
-use tun::Frame;
+use tun::TunFrame;
 
-pub use conditions::{Conditions, ImpossibleCondition};
-pub use line::Counts;
+pub use conditions::{EmulatedLinkConditions, ImpossibleCondition};
+pub use line::LinkCounters;
 
 use crate::clock::now;
-use crate::host::Host;
+use crate::host::EmulatedHost;
 use device::LinkDevice;
-use line::Line;
-use tap::Tap;
+use line::OneWayLink;
+use tap::LinkTap;
 
 /// The number of packets that are read or written in one direction before the other one is served.
 const BATCH: usize = 64;
 
 /// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum LinkDirection {
     /// From the first host to the second.
     Forward,
     /// From the second host to the first.
     Back,
 }
 
-impl Direction {
+impl LinkDirection {
     /// Both directions.
     pub const BOTH: [Self; 2] = [Self::Forward, Self::Back];
 }
@@ -61,7 +61,7 @@ pub struct LinkOptions<'a> {
     /// The congestion control of TCP connections over it. `None`: the system's.
     pub congestion: Option<&'a str>,
     /// The conditions forward and back.
-    pub conditions: [Conditions; 2],
+    pub conditions: [EmulatedLinkConditions; 2],
     /// The seed of the random losses and delays.
     pub seed: u64,
     /// The pcapng file to which all transmitted packets are written.
@@ -70,39 +70,39 @@ pub struct LinkOptions<'a> {
 
 /// A link between two hosts. Dropping it removes it.
 #[derive(Debug)]
-pub struct Link {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<Option<Tap>>>,
+pub struct EmulatedLink {
+    shared: Arc<SharedLinkEmulator>,
+    thread: Option<JoinHandle<Option<LinkTap>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedLinkEmulator {
+    state: Mutex<LinkEmulatorState>,
     /// Wakes the thread to read the state again.
     wake: OwnedFd,
 }
 
 #[derive(Debug)]
-struct State {
-    lines: [Line; 2],
-    lateness: [Lateness; 2],
+struct LinkEmulatorState {
+    lines: [OneWayLink; 2],
+    lateness: [LatenessHistogram; 2],
     refused: u64,
     is_stopped: bool,
 }
 
 /// A histogram of the lateness of delivered packets: actual minus scheduled time of delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
+pub struct LatenessHistogram {
     /// The i-th entry counts latenesses below 2^((i+1)/8) µs and not below the previous bound.
     steps: Vec<u64>,
 }
 
-impl Link {
+impl EmulatedLink {
     /// Connects two hosts.
     ///
     /// # Errors
     /// If a condition is impossible, or a device cannot be created or set up.
-    pub fn new(hosts: [&Host; 2], options: &LinkOptions<'_>) -> io::Result<Self> {
+    pub fn new(hosts: [&EmulatedHost; 2], options: &LinkOptions<'_>) -> io::Result<Self> {
         for conditions in options.conditions {
             conditions
                 .checked()
@@ -116,15 +116,21 @@ impl Link {
         };
         let ends = [attach(0)?, attach(1)?];
         let start = now();
-        let line = |i: usize| Line::new(options.conditions[i], options.seed ^ i as u64, start);
+        let line =
+            |i: usize| OneWayLink::new(options.conditions[i], options.seed ^ i as u64, start);
         let mut lines = [0, 1].map(line);
-        let tap = options.tap.map(|path| Tap::new(path, options.name)).transpose()?;
+        let tap = options.tap.map(|path| LinkTap::new(path, options.name)).transpose()?;
         if tap.is_some() {
-            lines.iter_mut().for_each(Line::tap);
+            lines.iter_mut().for_each(OneWayLink::tap);
         }
-        let state = State { lines, lateness: Default::default(), refused: 0, is_stopped: false };
+        let state = LinkEmulatorState {
+            lines,
+            lateness: Default::default(),
+            refused: 0,
+            is_stopped: false,
+        };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
+        let shared = Arc::new(SharedLinkEmulator { state: Mutex::new(state), wake });
         let thread = thread::Builder::new().name(format!("link {}", options.name)).spawn({
             let shared = Arc::clone(&shared);
             move || run(ends, &shared, tap)
@@ -138,8 +144,8 @@ impl Link {
     /// If a condition is impossible.
     pub fn set(
         &self,
-        direction: Direction,
-        conditions: Conditions,
+        direction: LinkDirection,
+        conditions: EmulatedLinkConditions,
     ) -> Result<(), ImpossibleCondition> {
         let conditions = conditions.checked()?;
         self.shared.lock().lines[direction as usize].set(now(), conditions);
@@ -153,12 +159,12 @@ impl Link {
     }
 
     /// The counters of one direction.
-    pub fn counts(&self, direction: Direction) -> Counts {
+    pub fn counts(&self, direction: LinkDirection) -> LinkCounters {
         self.shared.lock().lines[direction as usize].counts()
     }
 
     /// The lateness in one direction.
-    pub fn lateness(&self, direction: Direction) -> Lateness {
+    pub fn lateness(&self, direction: LinkDirection) -> LatenessHistogram {
         self.shared.lock().lateness[direction as usize].clone()
     }
 
@@ -175,19 +181,19 @@ impl Link {
         self.shared.lock().is_stopped = true;
         self.shared.wake();
         let tap = thread.join().map_err(|_| io::Error::other("a link's thread failed"))?;
-        tap.map_or(Ok(()), Tap::finish)
+        tap.map_or(Ok(()), LinkTap::finish)
     }
 }
 
-impl Drop for Link {
+impl Drop for EmulatedLink {
     fn drop(&mut self) {
         // Callers that need to know whether the tap's file is complete call `remove`.
         let _ = self.stop();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedLinkEmulator {
+    fn lock(&self) -> MutexGuard<'_, LinkEmulatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +204,11 @@ impl Shared {
 }
 
 /// Moves packets between two devices until the link is removed. Returns the tap.
-fn run(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
+fn run(
+    mut ends: [LinkDevice; 2],
+    shared: &SharedLinkEmulator,
+    tap: Option<LinkTap>,
+) -> Option<LinkTap> {
     // By default the kernel wakes a thread up to 50 µs late, to wake several at once. If it refuses
     // the change, the lateness shows it.
     let _ = set_current_timer_slack(NonZero::new(1));
@@ -207,7 +217,8 @@ fn run(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<T
             receive(&mut ends[from], shared, from);
             deliver(&ends[to], shared, from);
             if let Some(tap) = &tap {
-                let tapped: Vec<(u64, Frame)> = shared.lock().lines[from].take_tapped().collect();
+                let tapped: Vec<(u64, TunFrame)> =
+                    shared.lock().lines[from].take_tapped().collect();
                 for (sent, frame) in tapped {
                     tap.record(from, sent, frame);
                 }
@@ -217,14 +228,14 @@ fn run(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<T
         if state.is_stopped {
             return tap;
         }
-        let next = state.lines.iter().filter_map(Line::next_arrival).min();
+        let next = state.lines.iter().filter_map(OneWayLink::next_arrival).min();
         drop(state);
         wait(&ends, &shared.wake, next);
     }
 }
 
 /// Reads packets from the kernel. The state is not locked during system calls.
-fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
+fn receive(end: &mut LinkDevice, shared: &SharedLinkEmulator, line: usize) {
     for _ in 0..BATCH {
         // A device that fails has no packets.
         let Ok(Some(frame)) = end.read() else { return };
@@ -233,7 +244,7 @@ fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
 }
 
 /// Delivers the packets that have arrived.
-fn deliver(end: &LinkDevice, shared: &Shared, line: usize) {
+fn deliver(end: &LinkDevice, shared: &SharedLinkEmulator, line: usize) {
     for _ in 0..BATCH {
         let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
         let is_accepted = end.write(&frame);
@@ -261,7 +272,7 @@ fn wait(ends: &[LinkDevice; 2], wake: &OwnedFd, until: Option<u64>) {
     }
 }
 
-impl Lateness {
+impl LatenessHistogram {
     fn add(&mut self, late: u64) {
         #[expect(
             clippy::cast_possible_truncation,

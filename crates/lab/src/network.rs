@@ -7,16 +7,16 @@ use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
-use crate::host::Host;
-use crate::link::{Conditions, Direction, Link, LinkOptions};
+use crate::host::EmulatedHost;
+use crate::link::{EmulatedLink, EmulatedLinkConditions, LinkDirection, LinkOptions};
 use crate::trial::{LinkPlan, Trial, TrialContext, address, all_links};
 
 /// Hosts and the links between them. Dropping it removes them.
 #[derive(Debug)]
-pub struct Network {
+pub struct EmulatedNetwork {
     // Links first: they stop before their hosts are removed.
-    links: BTreeMap<String, Link>,
-    hosts: BTreeMap<String, Host>,
+    links: BTreeMap<String, EmulatedLink>,
+    hosts: BTreeMap<String, EmulatedHost>,
     /// The definitions of the links.
     plans: BTreeMap<String, LinkPlan>,
 }
@@ -24,22 +24,22 @@ pub struct Network {
 /// Why a network could not be created.
 #[derive(Debug, Error)]
 #[error("cannot make {what} {name}: {error}")]
-pub struct NetworkError {
+pub struct EmulatedNetworkError {
     what: &'static str,
     name: String,
     error: io::Error,
 }
 
-impl Network {
+impl EmulatedNetwork {
     /// Creates a trial's network.
     ///
     /// # Errors
     /// If the kernel refuses a host or a link; the error names it.
-    pub fn new(trial: &Trial, context: TrialContext<'_>) -> Result<Self, NetworkError> {
+    pub fn new(trial: &Trial, context: TrialContext<'_>) -> Result<Self, EmulatedNetworkError> {
         let mut hosts = BTreeMap::new();
         for (name, plan) in &trial.hosts {
-            let failed = |error| NetworkError { what: "host", name: name.clone(), error };
-            let mut host = Host::new(name).map_err(failed)?;
+            let failed = |error| EmulatedNetworkError { what: "host", name: name.clone(), error };
+            let mut host = EmulatedHost::new(name).map_err(failed)?;
             if plan.ipv6 {
                 host.enable_ipv6().map_err(failed)?;
             }
@@ -54,7 +54,7 @@ impl Network {
         let mut seeds = fastrand::Rng::with_seed(context.seed);
         let mut links = BTreeMap::new();
         for (i, (name, plan)) in trial.links.iter().enumerate() {
-            let failed = |error| NetworkError { what: "link", name: name.clone(), error };
+            let failed = |error| EmulatedNetworkError { what: "link", name: name.clone(), error };
             let tap = plan
                 .tap
                 .as_ref()
@@ -70,11 +70,12 @@ impl Network {
             };
             let unknown = || io::Error::other("there is no such host");
             let host = |i: usize| hosts.get(&plan.hosts[i]).ok_or_else(unknown);
-            let link =
-                host(0).and_then(|first| Link::new([first, host(1)?], &options)).map_err(failed)?;
+            let link = host(0)
+                .and_then(|first| EmulatedLink::new([first, host(1)?], &options))
+                .map_err(failed)?;
             let forwards = [0, 1].map(|end| trial.hosts[&plan.hosts[end]].forwards);
             for end in [0, 1].into_iter().filter(|&end| forwards[1 - end] && !forwards[end]) {
-                host(end).and_then(|it| it.reach_through(name, all_links())).map_err(failed)?;
+                host(end).and_then(|it| it.route_through(name, all_links())).map_err(failed)?;
             }
             links.insert(name.clone(), link);
         }
@@ -82,17 +83,17 @@ impl Network {
     }
 
     /// A host, by name.
-    pub fn host(&self, name: &str) -> Option<&Host> {
+    pub fn host(&self, name: &str) -> Option<&EmulatedHost> {
         self.hosts.get(name)
     }
 
     /// A link, by name.
-    pub fn link(&self, name: &str) -> Option<&Link> {
+    pub fn link(&self, name: &str) -> Option<&EmulatedLink> {
         self.links.get(name)
     }
 
     /// The links, by name.
-    pub fn links(&self) -> impl Iterator<Item = &Link> {
+    pub fn links(&self) -> impl Iterator<Item = &EmulatedLink> {
         self.links.values()
     }
 
@@ -109,7 +110,11 @@ impl Network {
     }
 
     /// The conditions of a link in one direction, as defined.
-    pub fn conditions(&self, link: &str, direction: Direction) -> Option<Conditions> {
+    pub fn conditions(
+        &self,
+        link: &str,
+        direction: LinkDirection,
+    ) -> Option<EmulatedLinkConditions> {
         Some(self.plans.get(link)?.conditions()[direction as usize])
     }
 
@@ -125,7 +130,7 @@ impl Network {
         let lines = self
             .links
             .values()
-            .flat_map(|link| Direction::BOTH.map(|direction| link.lateness(direction)));
+            .flat_map(|link| LinkDirection::BOTH.map(|direction| link.lateness(direction)));
         lines.map(|lateness| lateness.quantile_ms(0.99)).fold(0.0, f64::max)
     }
 
@@ -135,7 +140,7 @@ impl Network {
     /// # Errors
     /// If a host's counters cannot be read.
     pub fn missed(&self) -> io::Result<u64> {
-        let dropped = |host: &Host| {
+        let dropped = |host: &EmulatedHost| {
             let devices = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
             let links = devices.lines().filter_map(|line| line.split_once(':'));
             let links = links.filter(|(name, _)| self.links.contains_key(name.trim()));
@@ -152,7 +157,7 @@ impl Network {
     /// # Errors
     /// If a tap's file could not be written; the error names it.
     pub fn remove(self) -> io::Result<()> {
-        self.links.into_values().try_for_each(Link::remove)
+        self.links.into_values().try_for_each(EmulatedLink::remove)
     }
 }
 

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::host::Host;
-use crate::network::Network;
+use crate::host::EmulatedHost;
+use crate::network::EmulatedNetwork;
 use crate::sandbox;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
-use program::{Program, end_of};
+use program::{ProgramProcess, output_tail};
 
 /// The result of a trial.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct TrialMeasurement {
     /// The requested values, by name.
     pub values: BTreeMap<String, f64>,
     /// The 99th percentile of the lateness of delivered packets, in ms, in the worst direction of
@@ -34,7 +34,7 @@ pub struct Measured {
 /// machine.
 const MAX_LATE_MS: f64 = 1.0;
 
-impl Measured {
+impl TrialMeasurement {
     /// Whether the machine did not keep up with its links: the lateness was above 1 ms, or the
     /// kernel dropped packets.
     pub fn is_late(&self) -> bool {
@@ -57,21 +57,21 @@ pub struct TrialError(pub String);
 /// # Errors
 /// If the network cannot be created, a program fails or does not become ready, or a value is
 /// missing.
-pub fn perform(trial: &Trial, context: TrialContext<'_>) -> Result<Measured, TrialError> {
+pub fn perform(trial: &Trial, context: TrialContext<'_>) -> Result<TrialMeasurement, TrialError> {
     write_files(trial, context.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
     let trial = &with_hosts_of_driver(trial)?;
-    let network = Network::new(trial, context).map_err(failed)?;
+    let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
     let mut programs = start(trial, &network, context.files)?;
     let values = measure(&trial.measure, &network, context.files)?;
-    programs.iter_mut().try_for_each(Program::check).map_err(failed)?;
+    programs.iter_mut().try_for_each(ProgramProcess::check).map_err(failed)?;
     drop(programs);
     sandbox::end_programs();
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
     network.remove().map_err(failed)?;
-    Ok(Measured { values, late_ms, missed })
+    Ok(TrialMeasurement { values, late_ms, missed })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for use with `map_err`")]
@@ -101,12 +101,16 @@ fn with_hosts_of_driver(trial: &Trial) -> Result<Trial, TrialError> {
 }
 
 /// Starts the programs in order, each after the previous one is ready.
-fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>, TrialError> {
+fn start(
+    trial: &Trial,
+    network: &EmulatedNetwork,
+    files: &Path,
+) -> Result<Vec<ProgramProcess>, TrialError> {
     let mut programs = Vec::new();
     for (i, plan) in trial.programs.iter().enumerate() {
         let host = host(network, &plan.host)?;
         let output = files.join(format!(".program-{i}.log"));
-        let mut program = Program::start(host, &plan.run, &output, None).map_err(failed)?;
+        let mut program = ProgramProcess::start(host, &plan.run, &output, None).map_err(failed)?;
         if let Some(port) = plan.listens {
             program.wait_for_port(host, port).map_err(failed)?;
         }
@@ -121,7 +125,7 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
 /// Measures with a driver or a program.
 fn measure(
     plan: &MeasurePlan,
-    network: &Network,
+    network: &EmulatedNetwork,
     files: &Path,
 ) -> Result<BTreeMap<String, f64>, TrialError> {
     if let Some(name) = &plan.driver {
@@ -139,7 +143,10 @@ fn measure(
     let output = run(plan, host, files)?;
     let value = |(name, plan): (&String, &ValuePlan)| {
         let number = plan.read(&output).ok_or_else(|| {
-            failed(format!("{name} is not in the output as a plain number: {}", end_of(&output)))
+            failed(format!(
+                "{name} is not in the output as a plain number: {}",
+                output_tail(&output)
+            ))
         })?;
         Ok((name.clone(), number * plan.scale))
     };
@@ -150,10 +157,11 @@ fn measure(
 const DEFAULT_TIMEOUT_S: f64 = 60.0;
 
 /// Runs the program that measures and returns its output.
-fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
+fn run(plan: &MeasurePlan, host: &EmulatedHost, files: &Path) -> Result<String, TrialError> {
     let command = plan.run.as_deref().unwrap_or_default();
     let [output, errors] = [".measure.log", ".measure.errors"].map(|name| files.join(name));
-    let mut program = Program::start(host, command, &output, Some(&errors)).map_err(failed)?;
+    let mut program =
+        ProgramProcess::start(host, command, &output, Some(&errors)).map_err(failed)?;
     let timeout_s = plan.timeout_s.unwrap_or(DEFAULT_TIMEOUT_S);
     let status = program.wait(Duration::from_secs_f64(timeout_s)).map_err(failed)?;
     match status {
@@ -163,6 +171,6 @@ fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialErr
     }
 }
 
-fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, TrialError> {
+fn host<'a>(network: &'a EmulatedNetwork, name: &str) -> Result<&'a EmulatedHost, TrialError> {
     network.host(name).ok_or_else(|| failed(format!("there is no host {name}")))
 }

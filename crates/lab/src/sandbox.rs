@@ -60,7 +60,7 @@ pub enum SandboxError {
     )]
     NotTun,
     /// A signal ended the first process of the sandbox: its number.
-    #[error("the sandbox was killed (signal {0}{why})", why = why(*.0))]
+    #[error("the sandbox was killed (signal {0}{why})", why = signal_reason(*.0))]
     Killed(i32),
     /// This process got a signal to end, and ended the sandbox: the number of the signal.
     #[error("interrupted")]
@@ -222,7 +222,7 @@ fn wait_for(inside: &mut Child, signals: &sigset_t) -> Result<ExitStatus, Sandbo
 }
 
 /// A probable reason for a signal that the kernel sent.
-fn why(signal: i32) -> &'static str {
+fn signal_reason(signal: i32) -> &'static str {
     if signal == libc::SIGKILL { ", perhaps for want of memory" } else { "" }
 }
 

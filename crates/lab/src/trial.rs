@@ -12,7 +12,7 @@ use std::path::Path;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-use crate::link::Conditions;
+use crate::link::EmulatedLinkConditions;
 
 /// A trial, after every placeholder was replaced by its value.
 #[derive(Clone, Debug, Deserialize)]
@@ -63,11 +63,11 @@ pub struct LinkPlan {
     /// The congestion control of TCP connections over it.
     pub congestion: Option<String>,
     /// The conditions in both directions. Excludes the following two.
-    pub both: Option<Conditions>,
+    pub both: Option<EmulatedLinkConditions>,
     /// The conditions from the first host to the second.
-    pub forward: Option<Conditions>,
+    pub forward: Option<EmulatedLinkConditions>,
     /// The conditions from the second host to the first.
-    pub back: Option<Conditions>,
+    pub back: Option<EmulatedLinkConditions>,
     /// The file to which all transmitted packets are written.
     pub tap: Option<String>,
 }
@@ -139,7 +139,7 @@ pub struct TrialContext<'a> {
 
 impl LinkPlan {
     /// The conditions forward and back.
-    pub fn conditions(&self) -> [Conditions; 2] {
+    pub fn conditions(&self) -> [EmulatedLinkConditions; 2] {
         [self.forward, self.back].map(|one| one.or(self.both).unwrap_or_default())
     }
 }

@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Trial as Test};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sunder_lab::sandbox;
-use sunder_lab::{Conditions, Direction, Host, Measured, Network, Trial, TrialContext, perform};
+use sunder_lab::{
+    EmulatedHost, EmulatedLinkConditions, EmulatedNetwork, LinkDirection, Trial, TrialContext,
+    TrialMeasurement, perform,
+};
 
 /// Lists the tests with the names of their functions.
 macro_rules! tests {
@@ -62,12 +65,12 @@ fn trial(conditions: &str, rest: &str) -> Trial {
     toml::from_str(&text).unwrap()
 }
 
-fn network(conditions: &str, seed: u64) -> Network {
+fn network(conditions: &str, seed: u64) -> EmulatedNetwork {
     let trial = trial(conditions, "measure = { driver = \"accuracy\", values = {} }");
-    Network::new(&trial, TrialContext { seed, ..context(Path::new("/")) }).unwrap()
+    EmulatedNetwork::new(&trial, TrialContext { seed, ..context(Path::new("/")) }).unwrap()
 }
 
-fn hosts(network: &Network) -> [&Host; 2] {
+fn hosts(network: &EmulatedNetwork) -> [&EmulatedHost; 2] {
     ["client", "server"].map(|name| network.host(name).unwrap())
 }
 
@@ -76,12 +79,12 @@ fn context(directory: &Path) -> TrialContext<'_> {
 }
 
 /// Runs a trial in temporary directories.
-fn performed(trial: &Trial) -> Result<Measured, String> {
+fn performed(trial: &Trial) -> Result<TrialMeasurement, String> {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
     perform(trial, context(directory.path())).map_err(|error| error.to_string())
 }
 
-fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
+fn accuracy(conditions: &str, options: &str, values: &str) -> TrialMeasurement {
     let rest = format!(
         "[measure]\ndriver = \"accuracy\"\noptions = {{ {options} }}\n[measure.values]\n{values}"
     );
@@ -136,7 +139,8 @@ fn a_link_keeps_its_delay_and_loss() {
     let options = "delays = 300, losses = 20000";
     for burst in ["", ", burst = 4"] {
         let conditions = format!("delay_ms = 20, loss = 0.05{burst}");
-        let Measured { values, .. } = accuracy(&conditions, options, "delay = {}\nloss_z = {}");
+        let TrialMeasurement { values, .. } =
+            accuracy(&conditions, options, "delay = {}\nloss_z = {}");
         // Other tests may be running. The experiment `links` measures the accuracy on an idle
         // machine.
         assert_near(values["delay"], 20.0, 1.0);
@@ -145,7 +149,7 @@ fn a_link_keeps_its_delay_and_loss() {
 }
 
 /// Sends bytes from one host to the other and returns those that arrive.
-fn transfer(network: &Network, bytes: &[u8]) -> Vec<u8> {
+fn transfer(network: &EmulatedNetwork, bytes: &[u8]) -> Vec<u8> {
     let [client, server] = hosts(network);
     let address = SocketAddr::new(network.address("server", "a").unwrap().into(), 7000);
     let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();
@@ -168,7 +172,7 @@ fn streams_survive_impairments_of_superpackets() {
         "rate_mbit = 2000, delay_ms = 1, loss = 0.005, reorder = 0.01, duplicate = 0.01";
     let network = network(conditions, 1);
     assert!(transfer(&network, &bytes) == bytes, "the bytes have changed");
-    let counts = network.link("a").unwrap().counts(Direction::Forward);
+    let counts = network.link("a").unwrap().counts(LinkDirection::Forward);
     assert!(counts.lost > 0 && counts.reordered > 0 && counts.duplicated > 0, "{counts:?}");
 }
 
@@ -212,8 +216,8 @@ fn conditions_change_while_packets_flow() {
         start.elapsed()
     };
     assert!((2..30).contains(&round_trip().as_millis()));
-    let slow = Conditions { delay_ms: 60.0, ..Conditions::default() };
-    network.link("a").unwrap().set(Direction::Back, slow).unwrap();
+    let slow = EmulatedLinkConditions { delay_ms: 60.0, ..EmulatedLinkConditions::default() };
+    network.link("a").unwrap().set(LinkDirection::Back, slow).unwrap();
     assert!((61..90).contains(&round_trip().as_millis()));
 }
 
@@ -222,7 +226,8 @@ fn hosts_see_only_their_links() {
                 links.left = { hosts = [\"a\", \"b\"] }\n\
                 links.right = { hosts = [\"b\", \"c\"] }\n\
                 measure = { driver = \"accuracy\", values = {} }";
-    let network = Network::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
+    let network =
+        EmulatedNetwork::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
     assert_eq!(network.address("b", "left"), Some(Ipv4Addr::new(10, 0, 0, 2)));
     assert_eq!(network.address("b", "right"), Some(Ipv4Addr::new(10, 0, 1, 1)));
     assert_eq!(network.address("a", "right"), None);
@@ -242,7 +247,8 @@ fn hosts_with_ipv6_send_no_packets_of_their_own() {
     let text = "hosts = { client = { ipv6 = true }, server = { ipv6 = true } }\n\
                 links.a = { hosts = [\"client\", \"server\"], both = { delay_ms = 1 } }\n\
                 measure = { driver = \"accuracy\", values = {} }";
-    let network = Network::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
+    let network =
+        EmulatedNetwork::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
     let [client, server] = hosts(&network);
     for address in ["[fd00::10.0.0.2]:7000", "10.0.0.2:7000"] {
         let receiver = server.run(|| UdpSocket::bind(address)).unwrap().unwrap();
@@ -251,7 +257,7 @@ fn hosts_with_ipv6_send_no_packets_of_their_own() {
         sender.send_to(b"here", address).unwrap();
         assert_eq!(receiver.recv(&mut [0; 8]).unwrap(), 4);
     }
-    let offered = Direction::BOTH.map(|way| network.link("a").unwrap().counts(way).offered);
+    let offered = LinkDirection::BOTH.map(|way| network.link("a").unwrap().counts(way).offered);
     assert_eq!(offered, [2, 0]);
 }
 
@@ -261,10 +267,11 @@ fn a_tap_records_the_packets_on_the_link() {
                 measure = { driver = \"accuracy\", values = {} }\n\
                 [links.a]\nhosts = [\"client\", \"server\"]\ntap = \"a.pcapng\"\n\
                 both = { rate_mbit = 1000, loss = 0.01 }";
-    let network = Network::new(&toml::from_str(text).unwrap(), context(directory.path())).unwrap();
+    let network =
+        EmulatedNetwork::new(&toml::from_str(text).unwrap(), context(directory.path())).unwrap();
     let secret = b"the plans are in the third drawer. ".repeat(10_000);
     assert!(transfer(&network, &secret) == secret);
-    let counts = network.link("a").unwrap().counts(Direction::Forward);
+    let counts = network.link("a").unwrap().counts(LinkDirection::Forward);
     network.remove().unwrap();
 
     let file = directory.path().join("1-a.pcapng");
@@ -407,7 +414,7 @@ fn too_much_output_ends_a_trial() {
 
 fn impossible_settings_are_reported() {
     let failure = |text: &str| {
-        Network::new(&toml::from_str(text).unwrap(), context(Path::new("/")))
+        EmulatedNetwork::new(&toml::from_str(text).unwrap(), context(Path::new("/")))
             .unwrap_err()
             .to_string()
     };
@@ -427,7 +434,8 @@ links.b = { hosts = [\"hub\", \"b\"], both = { delay_ms = 5 } }
 links.c = { hosts = [\"c\", \"hub\"], both = { delay_ms = 5 } }";
 
 fn hosts_reach_each_other_through_one_that_forwards() {
-    let network = Network::new(&toml::from_str(STAR).unwrap(), context(Path::new("/"))).unwrap();
+    let network =
+        EmulatedNetwork::new(&toml::from_str(STAR).unwrap(), context(Path::new("/"))).unwrap();
     for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
         let [from, server] = [from, to].map(|name| network.host(name).unwrap());
         let address = network.address(to, to).unwrap();
@@ -449,7 +457,8 @@ fn the_machines_parameters_cannot_be_changed() {
     let [client, server] = hosts(&network);
     let key = "net/ipv4/tcp_syn_retries";
     client.set(key, "3").unwrap();
-    let value = |host: &Host| host.run(|| fs::read_to_string(format!("/proc/sys/{key}"))).unwrap();
+    let value =
+        |host: &EmulatedHost| host.run(|| fs::read_to_string(format!("/proc/sys/{key}"))).unwrap();
     assert_eq!(value(client).unwrap(), "3\n");
     assert_ne!(value(server).unwrap(), "3\n");
 }

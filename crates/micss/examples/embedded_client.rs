@@ -7,9 +7,9 @@
 use std::error::Error;
 use std::io::Write;
 
-use sunder_micss::client::Client;
-use sunder_micss::config::{ClientConfig, ServerConfig};
-use sunder_micss::server::Server;
+use sunder_micss::client::MicssClient;
+use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
+use sunder_micss::server::MicssServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -34,7 +34,7 @@ async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
 
     // The server listens on an address of each channel's network.
     let server = format!("listen = ['127.0.0.1:0', '127.0.0.2:0']\nallow = ['{service_address}']");
-    let server = Server::bind(ServerConfig::from_toml(&server)?).await?;
+    let server = MicssServer::bind(MicssServerConfig::from_toml(&server)?).await?;
     let channels: Vec<String> = server
         .local_addresses()?
         .iter()
@@ -45,7 +45,8 @@ async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
 
     // The client: connections to its forward go to the service.
     let forward = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{service_address}'\n");
-    let client = Client::bind(ClientConfig::from_toml(&(forward + &channels.concat()))?).await?;
+    let client =
+        MicssClient::bind(MicssClientConfig::from_toml(&(forward + &channels.concat()))?).await?;
     let (address, handle) = (client.local_addresses()?[0], client.handle());
     let (stop_client, client_stopped) = oneshot::channel::<()>();
     let client = tokio::spawn(client.run(async { _ = client_stopped.await }));

@@ -7,13 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use directory::config::{ClientDirectory, ServerDirectory};
+use directory::config::{DirectoryClientConfig, DirectoryServerConfig};
 use sharing::RandomSource;
 
-use crate::protocol::allow::Allowed;
-use crate::protocol::on_lost_channel::OnLostChannel;
-use crate::protocol::target::Target;
-use intercept::Intercept;
+use crate::protocol::allow::AllowedService;
+use crate::protocol::on_lost_channel::LostChannelAction;
+use crate::protocol::target::ServiceTarget;
+use intercept::InterceptConfig;
 
 pub use parse::{CLIENT_KEYS, SERVER_KEYS};
 
@@ -30,7 +30,7 @@ pub enum Integrity {
 
 /// One channel, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Channel {
+pub struct StreamChannelConfig {
     /// The server's address on this channel.
     pub server: SocketAddr,
     /// The local address to use, which selects the network on many hosts.
@@ -38,7 +38,8 @@ pub struct Channel {
     /// The network device to use.
     pub device: Option<String>,
     /// What the client sends before the handshake, where the server's port is one of several
-    /// protocols ([`Handle::hand_over`](crate::server::Handle::hand_over)); empty from a file.
+    /// protocols ([`Handle::hand_over`](crate::server::MicssServerHandle::hand_over)); empty from a
+    /// file.
     pub preamble: &'static [u8],
     /// The longest segment of TCP, in bytes; `None`, as from a file: the system's. For paths that
     /// lose longer packets and do not say so.
@@ -47,9 +48,9 @@ pub struct Channel {
 
 /// A server, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Remote {
+pub struct RemoteServerConfig {
     /// Its channels: 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
-    pub channels: Vec<Channel>,
+    pub channels: Vec<StreamChannelConfig>,
     /// The threshold k: the number of channels that a stream needs, and from which an eavesdropper
     /// learns everything. If it is the number of channels, sharing is by XOR. Otherwise it is by
     /// Shamir's scheme, and a stream continues while k channels are left.
@@ -58,16 +59,16 @@ pub struct Remote {
 
 /// A peer with channels of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerConfig {
     /// The addresses to which applications connect, at least one.
     pub addresses: Vec<IpAddr>,
     /// Its channels.
-    pub remote: Remote,
+    pub remote: RemoteServerConfig,
 }
 
 /// An uplink of this host, for channels to peers whose addresses come from the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uplink {
+pub struct UplinkConfig {
     /// The local address to use.
     pub source: Option<IpAddr>,
     /// The network device to use.
@@ -76,33 +77,33 @@ pub struct Uplink {
 
 /// A local port that is connected to one service behind the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forward {
+pub struct PortForward {
     /// The local address for applications.
     pub listen: SocketAddr,
     /// The service.
-    pub target: Target,
+    pub target: ServiceTarget,
 }
 
 /// A client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientConfig {
+pub struct MicssClientConfig {
     /// The server for all destinations that are no peer's address, if there is one.
-    pub gateway: Option<Remote>,
+    pub gateway: Option<RemoteServerConfig>,
     /// The peers with channels of their own. No address belongs to two of them.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerConfig>,
     /// The directory, from which the channels to other peers are known or learnt.
-    pub directory: Option<ClientDirectory>,
+    pub directory: Option<DirectoryClientConfig>,
     /// The uplinks of the channels to peers in the directory: the first channel leaves by the first
     /// uplink, and so on. Further channels leave by the route to their address.
-    pub uplinks: Vec<Uplink>,
+    pub uplinks: Vec<UplinkConfig>,
     /// The directory of the configuration, to which the names of files are relative.
     pub config_dir: PathBuf,
     /// The address of the SOCKS5 listener.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
-    pub forwards: Vec<Forward>,
+    pub forwards: Vec<PortForward>,
     /// The connections that the kernel hands over.
-    pub intercept: Option<Intercept>,
+    pub intercept: Option<InterceptConfig>,
     /// Whether changes are detected.
     pub integrity: Integrity,
     /// The source of random bytes for shares.
@@ -110,15 +111,15 @@ pub struct ClientConfig {
     /// The largest number of streams at a time.
     pub max_streams: usize,
     /// The connections that are kept ready for new streams.
-    pub pool: PoolConfig,
+    pub pool: ConnectionPoolConfig,
     /// What happens to streams when a channel is lost.
-    pub lost_channel: LostChannel,
+    pub lost_channel: LostChannelPolicy,
 }
 
 /// The connections that a client keeps ready for new streams: sets of one connection for each
 /// channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolConfig {
+pub struct ConnectionPoolConfig {
     /// The number of sets that are connected in advance.
     pub size: usize,
     /// The largest number of sets that are kept, including those of finished streams.
@@ -129,20 +130,20 @@ pub struct PoolConfig {
 
 /// What happens to streams that need a lost channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostChannel {
+pub struct LostChannelPolicy {
     /// New streams.
-    pub new_streams: OnLostChannel,
+    pub new_streams: LostChannelAction,
     /// How long running streams wait for the channel to come back, and new ones if they wait.
     pub timeout: Duration,
 }
 
 /// A server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerConfig {
+pub struct MicssServerConfig {
     /// The addresses to listen on, one for each channel.
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
-    pub allow: Vec<Allowed>,
+    pub allow: Vec<AllowedService>,
     /// Where the server connects for whatever service a client may ask for; from a file, to the
     /// service itself.
     pub service: Option<SocketAddr>,
@@ -164,14 +165,14 @@ pub struct ServerConfig {
     /// The largest memory for the records of open streams, in bytes.
     pub max_memory: u64,
     /// What the directory answers about this server's addresses.
-    pub directory: Option<ServerDirectory>,
+    pub directory: Option<DirectoryServerConfig>,
     /// The directory of the configuration, to which the names of files are relative.
     pub config_dir: PathBuf,
 }
 
-impl ClientConfig {
+impl MicssClientConfig {
     /// All servers in it, the gateway first.
-    pub fn remotes(&self) -> impl Iterator<Item = &Remote> {
+    pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
         self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
     }
 }
@@ -185,7 +186,7 @@ mod tests {
         let parse = |listeners: usize, more: &str| {
             let listen = vec!["\"127.0.0.1:0\""; listeners].join(", ");
             let parsed =
-                ServerConfig::from_toml(&format!("listen = [{listen}]\nallow = []\n{more}"));
+                MicssServerConfig::from_toml(&format!("listen = [{listen}]\nallow = []\n{more}"));
             parsed.map(|config| config.max_channels).map_err(|error| error.to_string())
         };
         assert_eq!(parse(3, ""), Ok(3));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use directory::DirectoryError;
 use sharing::RandomError;
 
-use crate::protocol::stream::{Failure, ProtocolError};
+use crate::protocol::stream::{StreamFailure, StreamProtocolError};
 
 /// Why a stream failed. The application's connection is always reset then, never closed as if the
 /// stream had ended.
@@ -44,7 +44,7 @@ pub enum StreamError {
     },
     /// The protocol between the two ends failed.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Protocol(#[from] StreamProtocolError),
     /// A channel broke.
     #[error("channel {}: {source}", .channel + 1)]
     Channel {
@@ -77,28 +77,28 @@ impl StreamError {
     /// The error of a stream that breaks. `place` gives the index under which a stream's channel is
     /// configured, and `source` is the error of the system, if there is one.
     pub(crate) fn of(
-        failure: Failure,
+        failure: StreamFailure,
         place: impl Fn(usize) -> usize,
         source: Option<io::Error>,
     ) -> Self {
         match failure {
-            Failure::Protocol(mut error) => {
+            StreamFailure::Protocol(mut error) => {
                 if let Some(channel) = error.channel_mut() {
                     *channel = place(*channel);
                 }
                 Self::Protocol(error)
             }
-            Failure::Channel { channel, kind } => Self::Channel {
+            StreamFailure::Channel { channel, kind } => Self::Channel {
                 channel: place(channel),
                 source: source.unwrap_or_else(|| kind.into()),
             },
-            Failure::Lost(channel) => {
+            StreamFailure::Lost(channel) => {
                 Self::Channel { channel: place(channel), source: io::ErrorKind::TimedOut.into() }
             }
-            Failure::Application => {
+            StreamFailure::Application => {
                 Self::Application(source.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
             }
-            Failure::Random(error) => Self::Random(error),
+            StreamFailure::Random(error) => Self::Random(error),
         }
     }
 

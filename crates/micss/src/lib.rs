@@ -3,15 +3,15 @@
 //! A stream is cut into records, each record is shared by XOR byte for byte, and share `i` goes to
 //! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is MICSS, III-D and III-E.
 //!
-//! A [`Client`](client::Client) listens where its [`ClientConfig`](config::ClientConfig) says, and
-//! carries every connection over its channels to a [`Server`](server::Server), which connects to
-//! the service. Both run in a tokio runtime with time and network enabled, until the future that
-//! `run` is given ends. What they do meanwhile is their [`status`].
+//! A [`Client`](client::MicssClient) listens where its [`ClientConfig`](config::MicssClientConfig)
+//! says, and carries every connection over its channels to a [`Server`](server::MicssServer), which
+//! connects to the service. Both run in a tokio runtime with time and network enabled, until the
+//! future that `run` is given ends. What they do meanwhile is their [`status`].
 //!
 //! ```
-//! use sunder_micss::client::Client;
-//! use sunder_micss::config::{ClientConfig, ServerConfig};
-//! use sunder_micss::server::Server;
+//! use sunder_micss::client::MicssClient;
+//! use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
+//! use sunder_micss::server::MicssServer;
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! use tokio::net::{TcpListener, TcpStream};
 //!
@@ -20,14 +20,14 @@
 //! let service = TcpListener::bind("127.0.0.1:0").await?;
 //! let target = service.local_addr()?;
 //! let config = format!("listen = ['127.0.0.1:0', '127.0.0.2:0']\nallow = ['{target}']");
-//! let server = Server::bind(ServerConfig::from_toml(&config)?).await?;
+//! let server = MicssServer::bind(MicssServerConfig::from_toml(&config)?).await?;
 //!
 //! // The client's channels are the addresses of the server.
 //! let mut config = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{target}'\n");
 //! for address in server.local_addresses()? {
 //!     config += &format!("[[channel]]\nserver = '{address}'\n");
 //! }
-//! let client = Client::bind(ClientConfig::from_toml(&config)?).await?;
+//! let client = MicssClient::bind(MicssClientConfig::from_toml(&config)?).await?;
 //! let forward = client.local_addresses()?[0];
 //! tokio::spawn(server.run(std::future::pending()));
 //! tokio::spawn(client.run(std::future::pending()));
@@ -66,13 +66,13 @@ pub use error::StreamError;
 #[doc(hidden)]
 pub use net::socket::connect;
 pub use net::{client, intercept, server};
-pub use protocol::on_lost_channel::OnLostChannel;
-pub use protocol::stream::ProtocolError;
+pub use protocol::on_lost_channel::LostChannelAction;
+pub use protocol::stream::StreamProtocolError;
 pub use protocol::{allow, target};
 // For fuzz targets, and for tests and a demonstration that look at the bytes.
 #[doc(hidden)]
 pub use protocol::{incoming, outgoing, record, socks};
-pub use service::config::{Problem, Problems};
+pub use service::config::{ConfigProblem, ConfigProblems};
 
 /// The most channels of one stream. Bounds the memory and work of an association.
 pub const MAX_CHANNELS: u8 = 16;

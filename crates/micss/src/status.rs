@@ -5,27 +5,27 @@ use serde::{Deserialize, Serialize};
 
 /// The status of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct MicssStatus {
     /// The time since its start, in seconds.
     pub uptime_s: f64,
     /// The streams.
-    pub streams: Streams,
+    pub streams: StreamCounts,
     /// The open streams, by what they can still lose.
     #[serde(default)]
-    pub redundancy: Redundancy,
+    pub redundancy: StreamRedundancy,
     /// A server's limits, and how often they were reached.
     #[serde(default)]
-    pub limits: Option<Limits>,
+    pub limits: Option<ServerLimitStatus>,
     /// A client's interception, if it intercepts.
     #[serde(default)]
-    pub interception: Option<Interception>,
+    pub interception: Option<InterceptionStatus>,
     /// A client's channels to each of its servers, or the addresses on which a server listens.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<StreamChannelStatus>,
 }
 
 /// The outcomes of streams. Each stream is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Streams {
+pub struct StreamCounts {
     /// Streams that have begun and not ended.
     pub under_way: u64,
     /// Streams that both applications have ended.
@@ -42,7 +42,7 @@ pub struct Streams {
 
 /// The open streams, by how many of their channels they can still lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Redundancy {
+pub struct StreamRedundancy {
     /// Streams that wait for a channel.
     pub waiting: u64,
     /// The others, by the number of channels that they can lose: the first number is of streams
@@ -52,7 +52,7 @@ pub struct Redundancy {
 
 /// A server's limited resources, and how often they were exhausted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ServerLimitStatus {
     /// The connections without an open stream, and their maximum: `max_waiting`.
     pub waiting: u64,
     /// See `waiting`.
@@ -80,7 +80,7 @@ pub struct Limits {
 
 /// The state of interception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interception {
+pub struct InterceptionStatus {
     /// The port to which connections are redirected.
     pub port: u16,
     /// Whether the rules are in force. If not, another program has removed them and they cannot be
@@ -93,7 +93,7 @@ pub struct Interception {
 /// Whether a channel can be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ChannelState {
+pub enum StreamChannelState {
     /// Nothing was heard on it yet. At a server: no stream uses it.
     #[default]
     Unknown,
@@ -118,12 +118,12 @@ pub struct LostPeer {
 
 /// A channel of a client, or an address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Channel {
+pub struct StreamChannelStatus {
     /// The server's address on it.
     pub server: String,
     /// Whether it can be used.
     #[serde(default)]
-    pub state: ChannelState,
+    pub state: StreamChannelState,
     /// The time in this state, in seconds; of a channel that is down, since it was last heard.
     #[serde(default)]
     pub state_s: Option<f64>,

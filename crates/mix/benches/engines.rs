@@ -7,31 +7,31 @@
 
 use std::time::Instant;
 
-use blocks::aes::Kernel;
-use sunder_mix::engine::{EngineName, MemberEngine, ProxyEngine, member, message_lens, proxy};
-use sunder_mix::{Mailbox, Shape};
+use blocks::aes::AesKernel;
+use sunder_mix::engine::{MemberEngine, MixEngineName, ProxyEngine, member, message_lens, proxy};
+use sunder_mix::{Mailbox, MailboxShape};
 
 /// The steps of an exchange, in order.
 const STEPS: usize = 4;
 
 fn main() {
     let exchanges = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(30);
-    println!("AES: {:?}", Kernel::best());
+    println!("AES: {:?}", AesKernel::best());
     println!(
         "engine, slots, reads, bytes: both ends and their set-up; opening, request, answer, slots \
          in ms; bytes of opening, request, answer"
     );
-    let small = Shape::new(100, 2, 1, 12, 256).expect("a shape");
-    let large = Shape::new(1_000, 10, 1, 12, 256).expect("a shape");
-    for name in EngineName::ALL {
+    let small = MailboxShape::new(100, 2, 1, 12, 256).expect("a shape");
+    let large = MailboxShape::new(1_000, 10, 1, 12, 256).expect("a shape");
+    for name in MixEngineName::ALL {
         measure(name, &small, exchanges);
     }
-    for name in [EngineName::Ot, EngineName::Bdd] {
+    for name in [MixEngineName::Ot, MixEngineName::Bdd] {
         measure(name, &large, exchanges);
     }
 }
 
-fn measure(name: EngineName, shape: &Shape, exchanges: u64) {
+fn measure(name: MixEngineName, shape: &MailboxShape, exchanges: u64) {
     let begun = Instant::now();
     let (mut member, mut proxy) = set_up(name, shape);
     let begun = milliseconds(begun);
@@ -77,7 +77,10 @@ fn measure(name: EngineName, shape: &Shape, exchanges: u64) {
     );
 }
 
-fn set_up(name: EngineName, shape: &Shape) -> (Box<dyn MemberEngine>, Box<dyn ProxyEngine>) {
+fn set_up(
+    name: MixEngineName,
+    shape: &MailboxShape,
+) -> (Box<dyn MemberEngine>, Box<dyn ProxyEngine>) {
     let mut member = member(name, shape, [1; 32]).expect("the member's end");
     let mut proxy = proxy(name, shape, [2; 32]).expect("the proxy's end");
     while !(member.is_ready() && proxy.is_ready()) {

@@ -6,44 +6,44 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use blocks::aes::Kernel;
-use keys::SecretKey;
+use blocks::aes::AesKernel;
+use keys::IdentitySecretKey;
 use sunder_mix::{
-    Conversations, Epoch, Event, GroupKey, Mailbox, Member, MemberInfo, Participant, ReadRound,
-    RoundStart, Shape,
+    Conversations, GroupMember, Mailbox, MailboxShape, MemberEpoch, MemberEvent, MixGroupKey,
+    MixMember, Participant, ReadRound, RoundStart,
 };
 
 fn main() {
     let rounds = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(100);
-    println!("AES: {:?}", Kernel::best());
+    println!("AES: {:?}", AesKernel::best());
     println!(
         "members, slots of a member, bytes: a new epoch; the update and the choice; what is read"
     );
     for (members, slots_per_member, slot_len) in
         [(100, 2, 256), (100, 2, 1024), (1000, 2, 256), (1000, 10, 256)]
     {
-        let shape = Shape::new(members, slots_per_member, 1, 12, slot_len).expect("a shape");
+        let shape = MailboxShape::new(members, slots_per_member, 1, 12, slot_len).expect("a shape");
         measure(&shape, rounds);
     }
 }
 
-fn identity(number: usize) -> SecretKey {
+fn identity(number: usize) -> IdentitySecretKey {
     let mut random = [1; 32];
     random[..8].copy_from_slice(&(number as u64).to_le_bytes());
-    SecretKey::new(&random)
+    IdentitySecretKey::new(&random)
 }
 
-fn measure(shape: &Shape, rounds: u64) {
-    let info = |number: usize| MemberInfo {
+fn measure(shape: &MailboxShape, rounds: u64) {
+    let info = |number: usize| GroupMember {
         name: format!("member {number}"),
         key: identity(number).public(),
     };
-    let members: Vec<MemberInfo> = (0..shape.members()).map(info).collect();
-    let key = || GroupKey::new([2; 32]);
+    let members: Vec<GroupMember> = (0..shape.members()).map(info).collect();
+    let key = || MixGroupKey::new([2; 32]);
     let own = Arc::new(identity(0));
-    let epoch = Epoch::new(1, *shape, &own.public(), key(), members).expect("an epoch");
+    let epoch = MemberEpoch::new(1, *shape, &own.public(), key(), members).expect("an epoch");
     let begun = Instant::now();
-    let mut member = Member::new(own, epoch, Conversations::new(1), 0, [3; 32]);
+    let mut member = MixMember::new(own, epoch, Conversations::new(1), 0, [3; 32]);
     let begun = begun.elapsed().as_secs_f64() * 1e3;
 
     let mut times = [vec![], vec![]];
@@ -74,7 +74,10 @@ fn measure(shape: &Shape, rounds: u64) {
         read = Some(ReadRound { round, participants });
     }
     while let Some(event) = member.poll_event() {
-        assert!(!matches!(event, Event::NotOfThisRound { .. }), "the mailbox is that of the round");
+        assert!(
+            !matches!(event, MemberEvent::NotOfThisRound { .. }),
+            "the mailbox is that of the round"
+        );
     }
     let [write, read] = times.map(|mut times| {
         times.sort_unstable_by(f64::total_cmp);

@@ -15,14 +15,16 @@
 
 mod circuit;
 
-use ::circuit::{Schedule, Source as _};
+use ::circuit::{CircuitSchedule, CircuitSource as _};
 use blocks::Block;
-use garble::{Evaluator, Garbler, Memory, Scheme};
-use ot::extension::{Extension, Kind, ReceiverSetUp, SENDER_LEN, Security, SenderSetUp};
+use garble::{Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
+use ot::extension::{
+    OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
+};
 use sharing::keyed::{KeyedHash, POINT_LEN};
 use zeroize::Zeroizing;
 
-use crate::{GroupKey, Mailbox, Order, Participant, Shape};
+use crate::{Mailbox, MailboxShape, MixGroupKey, Participant, SlotPermutation};
 
 /// In a larger mailbox nothing is audited: the tables would be too long.
 pub const MAX_AUDIT_SLOTS: usize = 1 << 14;
@@ -31,16 +33,18 @@ pub const MAX_AUDIT_SLOTS: usize = 1 << 14;
 const HASH_BITS: usize = 32;
 const HASH_LEN: usize = HASH_BITS / 8;
 
-const EXTENSION: Extension =
-    Extension { kind: Kind::SoftSpoken4, security: Security::MaliciousReceiver };
+const EXTENSION: OtExtension = OtExtension {
+    kind: OtExtensionKind::SoftSpoken4,
+    security: OtExtensionSecurity::MaliciousReceiver,
+};
 /// What the proxy draws: the hash's key, and a seed.
 pub(crate) const RANDOM_LEN: usize = POINT_LEN + 16;
-const SCHEME: Scheme = Scheme::HalfGates;
+const SCHEME: GarblingScheme = GarblingScheme::HalfGates;
 const LABEL_LEN: usize = 16;
 
 /// Why a step of an audit fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuditError {
+pub enum UpdateAuditError {
     /// A message has another length.
     #[error("a message of an audit has {len} bytes, and not {expected}")]
     Length {
@@ -61,12 +65,12 @@ pub enum AuditError {
 pub(crate) const SET_UP_LEN: usize = SENDER_LEN;
 
 /// The bytes of the proxy's choices.
-pub(crate) fn choices_len(shape: &Shape) -> usize {
+pub(crate) fn choices_len(shape: &MailboxShape) -> usize {
     POINT_LEN + EXTENSION.reply_len() + EXTENSION.message_len(HASH_BITS * shape.slots())
 }
 
 /// The longest message of an audit, in bytes; 0 if such mailboxes are not audited.
-pub(crate) fn max_message_len(shape: &Shape) -> usize {
+pub(crate) fn max_message_len(shape: &MailboxShape) -> usize {
     if shape.slots() > MAX_AUDIT_SLOTS {
         return 0;
     }
@@ -76,25 +80,25 @@ pub(crate) fn max_message_len(shape: &Shape) -> usize {
 }
 
 /// The auditor's end, before the proxy's choices. Secret, wiped on drop.
-pub(crate) struct Auditor {
-    set_up: SenderSetUp,
+pub(crate) struct UpdateAuditor {
+    set_up: OtSenderSetUp,
     offset: Zeroizing<Block>,
     labels: Zeroizing<Block>,
 }
 
 /// Whose update is audited, as the auditor knows it.
-pub(crate) struct Subject<'a> {
-    pub(crate) shape: &'a Shape,
-    pub(crate) key: &'a GroupKey,
+pub(crate) struct AuditSubject<'a> {
+    pub(crate) shape: &'a MailboxShape,
+    pub(crate) key: &'a MixGroupKey,
     pub(crate) round: u64,
     pub(crate) participant: Participant,
 }
 
-impl Auditor {
+impl UpdateAuditor {
     /// An auditor, and its set-up message. The blocks are uniformly random, secret, and used once.
     pub(crate) fn new([offset, transfers, labels]: [Block; 3]) -> (Self, Vec<u8>) {
         let offset = offset.with_lsb(true);
-        let (set_up, message) = SenderSetUp::new(EXTENSION, offset, transfers);
+        let (set_up, message) = OtSenderSetUp::new(EXTENSION, offset, transfers);
         let (offset, labels) = (Zeroizing::new(offset), Zeroizing::new(labels));
         (Self { set_up, offset, labels }, message)
     }
@@ -104,7 +108,11 @@ impl Auditor {
     ///
     /// # Errors
     /// If the choices have another length, or the proxy deviates in the transfers.
-    pub(crate) fn tables(self, subject: &Subject, choices: &[u8]) -> Result<Vec<u8>, AuditError> {
+    pub(crate) fn tables(
+        self,
+        subject: &AuditSubject,
+        choices: &[u8],
+    ) -> Result<Vec<u8>, UpdateAuditError> {
         let Self { set_up, offset, labels } = self;
         let shape = subject.shape;
         check_len(choices, choices_len(shape))?;
@@ -127,7 +135,7 @@ impl Auditor {
             let label = *label ^ (*offset & Block::mask(*is_own == 1));
             message.extend(label.to_bytes());
         }
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for part in (0..schedule.parts()).map(|at| schedule.part(at)) {
             garbler.garble(&mut memory, &part, &mut message);
         }
@@ -136,7 +144,7 @@ impl Auditor {
     }
 }
 
-impl Subject<'_> {
+impl AuditSubject<'_> {
     /// The hashes of the slots of the mask, one after the other.
     fn mask_hashes(&self, hash: &KeyedHash) -> Zeroizing<Vec<u8>> {
         let mut mask = self.key.mask(self.round, &self.participant);
@@ -152,7 +160,7 @@ impl Subject<'_> {
 
     /// For each slot 1 if it is the member's, and 0 otherwise.
     fn own_slots(&self) -> Zeroizing<Vec<u8>> {
-        let order = Order::new(self.key, self.round, self.shape);
+        let order = SlotPermutation::new(self.key, self.round, self.shape);
         let mut own = Zeroizing::new(vec![0; self.shape.slots()]);
         for offset in 0..self.shape.slots_per_member() {
             own[order.slot(self.participant.member.into(), offset)] = 1;
@@ -162,28 +170,28 @@ impl Subject<'_> {
 }
 
 /// The proxy's end, before the auditor's tables.
-pub(crate) struct Evaluation {
-    schedule: Schedule,
+pub(crate) struct AuditEvaluation {
+    schedule: CircuitSchedule,
     /// Of the hashes' bits. Wiped on drop.
     labels: Zeroizing<Vec<Block>>,
 }
 
-impl Evaluation {
+impl AuditEvaluation {
     /// Begins with the auditor's set-up message. Also returns the choices for it. The bytes are
     /// uniformly random, secret, used once, and drawn after the update has come.
     ///
     /// # Errors
     /// If it is not a set-up message.
     pub(crate) fn new(
-        shape: &Shape,
+        shape: &MailboxShape,
         update: &Mailbox,
         set_up: &[u8],
         random: &[u8; RANDOM_LEN],
-    ) -> Result<(Self, Vec<u8>), AuditError> {
+    ) -> Result<(Self, Vec<u8>), UpdateAuditError> {
         check_len(set_up, SET_UP_LEN)?;
         let (point, seed) = random.split_first_chunk().expect("its length");
         let seed = Block::from_bytes(*seed.first_chunk().expect("its length"));
-        let (mut receiver, reply) = ReceiverSetUp::new(EXTENSION, seed).receive(set_up)?;
+        let (mut receiver, reply) = OtReceiverSetUp::new(EXTENSION, seed).receive(set_up)?;
         let hash = KeyedHash::new(*point);
         let hashes: Vec<u8> =
             (0..shape.slots()).flat_map(|slot| hash_of(&hash, update.slot(slot))).collect();
@@ -200,7 +208,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// If the message has another length.
-    pub(crate) fn verdict(self, message: &[u8]) -> Result<bool, AuditError> {
+    pub(crate) fn verdict(self, message: &[u8]) -> Result<bool, UpdateAuditError> {
         let Self { schedule, labels } = self;
         let slots = schedule.shape().garbler_inputs;
         let tables_len = |at| SCHEME.part_len(&schedule.part(at));
@@ -216,7 +224,7 @@ impl Evaluation {
         for (input, label) in (0..).zip(own.chain(labels.iter().copied())) {
             evaluator.set_input(input, label);
         }
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for part in (0..schedule.parts()).map(|at| schedule.part(at)) {
             let (of_part, rest) = tables.split_at(SCHEME.part_len(&part));
             evaluator.evaluate(&mut memory, &part, of_part)?;
@@ -240,9 +248,9 @@ fn input_count(bits: usize) -> u32 {
     u32::try_from(bits).expect("a shape has at most 2^20 + 1 slots")
 }
 
-fn check_len(message: &[u8], expected: usize) -> Result<(), AuditError> {
+fn check_len(message: &[u8], expected: usize) -> Result<(), UpdateAuditError> {
     let len = message.len();
-    if len == expected { Ok(()) } else { Err(AuditError::Length { expected, len }) }
+    if len == expected { Ok(()) } else { Err(UpdateAuditError::Length { expected, len }) }
 }
 
 #[cfg(test)]

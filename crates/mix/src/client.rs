@@ -2,10 +2,11 @@
 //! greeting, membership, the engine and the rounds into one state machine, without input or output.
 //!
 //! After each call the driver takes, in this order and until there is none of any of them,
-//! [`Client::poll_store`], which it writes to disk and then reports to [`Client::handle_stored`],
-//! [`Client::event`], which it shows and then reports to [`Client::handle_shown`], and
-//! [`Client::poll_transmit`], which it sends. What is shown or sent is stored before: after a crash
-//! at any time no message is lost, and only one that was being shown may be shown again.
+//! [`MixClient::poll_store`], which it writes to disk and then reports to
+//! [`MixClient::handle_stored`], [`MixClient::event`], which it shows and then reports to
+//! [`MixClient::handle_shown`], and [`MixClient::poll_transmit`], which it sends. What is shown or
+//! sent is stored before: after a crash at any time no message is lost, and only one that was being
+//! shown may be shown again.
 //!
 //! **Nothing that the proxy sees depends on messages**, but for contents that it cannot read. The
 //! driver writes in another thread, and calls the client meanwhile: what is sent does not wait for
@@ -24,26 +25,27 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
-use self::epochs::Epochs;
+use self::epochs::ClientEpochs;
 pub use self::event::{
-    ClientError, ClientEvent, ClientSendError, ClientStatus, LeaveError, NotAdministrator,
-    StoredError,
+    ClientStateError, LeaveGroupError, MixClientError, MixClientEvent, MixClientSendError,
+    MixClientStatus, NotAdministrator,
 };
-use self::joining::RefusalLimiter;
-use self::link::Link;
+use self::joining::JoinRefusalLimiter;
+use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
-use self::state::State;
+use self::state::RestoredClientState;
 use crate::conversations::Conversations;
-use crate::member::{self, MIN_AUDIT_ROUNDS, Member, MemberError, MessageId};
+use crate::member::{self, ChatMessageId, MIN_AUDIT_ROUNDS, MixMember, MixMemberError};
 use crate::membership::{
-    Administrator, GroupAddress, Invitation, InviteError, Name, Notice, RemoveError, group_id,
+    Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
+    RemoveMemberError, group_id,
 };
-use crate::random::Random;
+use crate::random::ForwardSecureRng;
 use crate::round::{Participant, RoundStart};
-use crate::wire::{Hello, MAX_GREETING_LEN, Refusal, ToMember, ToProxy};
+use crate::wire::{MAX_GREETING_LEN, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember};
 
 /// A connection that is replaced within this time after another one has met another host with the
 /// same key.
@@ -51,12 +53,12 @@ const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Which member of which group.
 #[derive(Debug)]
-pub struct ClientSettings {
+pub struct MixClientSettings {
     /// The group. Who has its administrator's key is the administrator, and founds the group if
     /// nothing is stored.
     pub group: GroupAddress,
     /// The name to join with, or that of the administrator.
-    pub name: Name,
+    pub name: MemberName,
     /// What to join with. A member needs none.
     pub invitation: Option<Invitation>,
     /// Nothing is sent while fewer have taken part in the last round.
@@ -75,28 +77,28 @@ pub enum AdministratorError {
     NotAdministrator(#[from] NotAdministrator),
     /// There is no invitation.
     #[error("{0}")]
-    Invite(#[from] InviteError),
+    Invite(#[from] InviteMemberError),
     /// Nobody is removed.
     #[error("{0}")]
-    Remove(#[from] RemoveError),
+    Remove(#[from] RemoveMemberError),
 }
 
 /// The client of one member. It has the member's secrets.
-pub struct Client {
-    settings: ClientSettings,
-    identity: Arc<SecretKey>,
-    random: Random,
-    epochs: Epochs,
-    standing: Conversing,
+pub struct MixClient {
+    settings: MixClientSettings,
+    identity: Arc<IdentitySecretKey>,
+    random: ForwardSecureRng,
+    epochs: ClientEpochs,
+    conversations: ClientConversations,
     administrator: Option<Administrator>,
-    refusals: RefusalLimiter,
+    refusals: JoinRefusalLimiter,
     join_request: Option<Vec<u8>>,
-    link: Option<Link>,
-    events: VecDeque<ClientEvent>,
+    link: Option<ProxyLink>,
+    events: VecDeque<MixClientEvent>,
     /// What waits for nothing.
     transmits: VecDeque<Vec<u8>>,
     membership: MembershipOutbox,
-    /// Whether the state is the one that [`Client::poll_store`] has returned last.
+    /// Whether the state is the one that [`MixClient::poll_store`] has returned last.
     is_stored: bool,
     /// Whether that one is being written.
     is_storing: bool,
@@ -107,36 +109,36 @@ pub struct Client {
     /// connection.
     last_audit: Option<(u32, u64)>,
     audits: u64,
-    /// See [`Client::exchanges`].
+    /// See [`MixClient::exchanges`].
     exchanges: u64,
 }
 
 /// The conversations, which a member has while it knows the shape of the group.
-enum Conversing {
-    Member(Box<Member>),
+enum ClientConversations {
+    Member(Box<MixMember>),
     Waiting(Conversations),
 }
 
-impl Client {
+impl MixClient {
     /// A client with the state that was stored last, if any. `seed` is 32 random bytes, never the
     /// same twice.
     ///
     /// # Errors
     /// If the stored state is not one of this group.
     pub fn new(
-        settings: ClientSettings,
-        identity: Arc<SecretKey>,
+        settings: MixClientSettings,
+        identity: Arc<IdentitySecretKey>,
         stored: Option<&[u8]>,
         seed: [u8; 32],
-    ) -> Result<Self, StoredError> {
-        let mut random = Random::new(seed);
+    ) -> Result<Self, ClientStateError> {
+        let mut random = ForwardSecureRng::new(seed);
         let now = settings.since_1970;
         let group_id = group_id(&settings.group.administrator, settings.group.group.as_str());
         let life = micros(now);
         let restored = stored.map(|bytes| state::decode(bytes, &group_id, life)).transpose()?;
-        let State { epochs, conversations, administrator, mut join_request, events } = restored
-            .unwrap_or_else(|| State {
-                epochs: Epochs::new(now, &mut random),
+        let RestoredClientState { epochs, conversations, administrator, mut join_request, events } =
+            restored.unwrap_or_else(|| RestoredClientState {
+                epochs: ClientEpochs::new(now, &mut random),
                 conversations: Conversations::new(life),
                 administrator: Vec::new(),
                 join_request: None,
@@ -152,7 +154,7 @@ impl Client {
                 let (at, name) = (settings.group.clone(), settings.name.clone());
                 Administrator::found(own, at, name, epochs.prekey())
             } else {
-                Administrator::from_bytes(own, &administrator).ok_or(StoredError::Malformed)?
+                Administrator::from_bytes(own, &administrator).ok_or(ClientStateError::Malformed)?
             };
             Some(administrator)
         } else {
@@ -167,9 +169,9 @@ impl Client {
             identity,
             random,
             epochs,
-            standing: Conversing::Waiting(conversations),
+            conversations: ClientConversations::Waiting(conversations),
             administrator,
-            refusals: RefusalLimiter::default(),
+            refusals: JoinRefusalLimiter::default(),
             join_request,
             link: None,
             events,
@@ -188,7 +190,7 @@ impl Client {
     /// The connection to the proxy is there.
     pub fn handle_connected(&mut self, _now: Instant) {
         self.unlink();
-        self.transmits.push_back(Hello { group: self.settings.group.group.clone() }.encode());
+        self.transmits.push_back(MixHello { group: self.settings.group.group.clone() }.encode());
     }
 
     /// The connection to the proxy has ended.
@@ -206,50 +208,55 @@ impl Client {
     ///
     /// # Errors
     /// Why the connection is to be ended.
-    pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), ClientError> {
-        match ToMember::decode(message, self.link.as_ref().map(Link::terms))? {
-            ToMember::Welcome { terms, standing, epoch } => {
+    pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), MixClientError> {
+        match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
+            ProxyToMember::Welcome { terms, standing, epoch } => {
                 self.handle_welcome(now, terms, standing, epoch)
             }
-            ToMember::Refused(Refusal::Replaced) if self.is_first_displacement(now) => {
-                Err(ClientError::Displaced)
+            ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
+                Err(MixClientError::Displaced)
             }
-            ToMember::Refused(refusal) => Err(ClientError::Refused(refusal)),
-            ToMember::JoinRequest { key, request } => {
+            ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
+            ProxyToMember::JoinRequest { key, request } => {
                 self.handle_join_request(now, &key, &request);
                 Ok(())
             }
-            ToMember::Notice { key, notice } => {
+            ProxyToMember::Notice { key, notice } => {
                 self.handle_notice(now, &key, &notice);
                 Ok(())
             }
-            ToMember::JoinAnswer(answer) => self.handle_join_answer(&answer),
-            ToMember::Announcement(announcement) => self.handle_announcement(now, &announcement),
-            ToMember::SetUp(message) => {
+            ProxyToMember::JoinAnswer(answer) => self.handle_join_answer(&answer),
+            ProxyToMember::Announcement(announcement) => {
+                self.handle_announcement(now, &announcement)
+            }
+            ProxyToMember::SetUp(message) => {
                 let messages = self.link()?.handle_set_up(message)?;
                 self.transmits.extend(messages);
                 Ok(())
             }
-            ToMember::Round { start, opening } => self.handle_round(now, &start, &opening),
-            ToMember::Answer { round, body } => self.handle_answer(now, round, &body),
-            ToMember::Late { round } => {
+            ProxyToMember::Round { start, opening } => self.handle_round(now, &start, &opening),
+            ProxyToMember::Answer { round, body } => self.handle_answer(now, round, &body),
+            ProxyToMember::Late { round } => {
                 self.link()?.handle_late(round);
                 Ok(())
             }
-            ToMember::Audit { epoch, round, subject } => self.handle_audit(epoch, round, subject),
-            ToMember::AuditChoices(choices) => {
-                let Conversing::Member(member) = &mut self.standing else {
-                    return Err(ClientError::OutOfTurn("an audit before the epoch"));
+            ProxyToMember::Audit { epoch, round, subject } => {
+                self.handle_audit(epoch, round, subject)
+            }
+            ProxyToMember::AuditChoices(choices) => {
+                let ClientConversations::Member(member) = &mut self.conversations else {
+                    return Err(MixClientError::OutOfTurn("an audit before the epoch"));
                 };
                 let tables = member.end_audit(&choices)?;
-                self.transmits.push_back(ToProxy::AuditTables(tables).encode());
+                self.transmits.push_back(MemberToProxy::AuditTables(tables).encode());
                 self.audits += 1;
                 Ok(())
             }
-            ToMember::AuditFailed { key, round } => {
+            ProxyToMember::AuditFailed { key, round } => {
                 // Only the administrator can do something about it.
                 let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
-                let found = name.map(|name| ClientEvent::AuditFailed { name: name.clone(), round });
+                let found =
+                    name.map(|name| MixClientEvent::AuditFailed { name: name.clone(), round });
                 self.events.extend(found);
                 Ok(())
             }
@@ -264,12 +271,12 @@ impl Client {
         before.is_none_or(|before| now.saturating_duration_since(before) > DISPLACED_AGAIN)
     }
 
-    /// The time of [`Client::poll_timeout`] has come.
+    /// The time of [`MixClient::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.announce_if_due(now);
     }
 
-    /// When [`Client::handle_timeout`] is to be called next.
+    /// When [`MixClient::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
         let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
@@ -278,7 +285,7 @@ impl Client {
 
     /// The state, if it has changed and none is being written: it takes the place of what was
     /// stored before, in one step. Secret. There are no events, and nothing that tells of a change
-    /// of membership is sent, until [`Client::handle_stored`] is called.
+    /// of membership is sent, until [`MixClient::handle_stored`] is called.
     pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
         if self.is_stored || self.is_storing {
             return None;
@@ -288,13 +295,14 @@ impl Client {
         Some(self.stored())
     }
 
-    /// What [`Client::poll_store`] has returned is on the disk.
+    /// What [`MixClient::poll_store`] has returned is on the disk.
     pub fn handle_stored(&mut self) {
         self.is_storing = false;
         self.membership.end_to_store();
     }
 
-    /// What [`Client::poll_store`] has returned could not be written: it returns the state again.
+    /// What [`MixClient::poll_store`] has returned could not be written: it returns the state
+    /// again.
     pub fn handle_not_stored(&mut self) {
         (self.is_storing, self.is_stored) = (false, false);
     }
@@ -304,12 +312,12 @@ impl Client {
         self.is_stored && !self.is_storing
     }
 
-    /// What the client has learned, until [`Client::handle_shown`] is called.
-    pub fn event(&self) -> Option<&ClientEvent> {
+    /// What the client has learned, until [`MixClient::handle_shown`] is called.
+    pub fn event(&self) -> Option<&MixClientEvent> {
         if self.is_stored() { self.events.front() } else { None }
     }
 
-    /// What [`Client::event`] has returned was shown: there is the next one.
+    /// What [`MixClient::event`] has returned was shown: there is the next one.
     pub fn handle_shown(&mut self) {
         let shown = self.events.pop_front();
         // If it is in the stored state, it would be shown again.
@@ -328,7 +336,7 @@ impl Client {
         self.transmits.pop_front().or_else(|| {
             // Where there are rounds, it is sent with a request: a time between rounds would tell
             // for how long the disk was busy.
-            let has_rounds = self.link.as_ref().is_some_and(Link::is_ready);
+            let has_rounds = self.link.as_ref().is_some_and(ProxyLink::is_ready);
             self.membership.poll(has_rounds)
         })
     }
@@ -337,12 +345,12 @@ impl Client {
     ///
     /// # Errors
     /// If it cannot be sent now, or never: in words.
-    pub fn send(&mut self, to: &str, text: &str) -> Result<MessageId, ClientSendError> {
+    pub fn send(&mut self, to: &str, text: &str) -> Result<ChatMessageId, MixClientSendError> {
         if let Some(reason) = self.waiting_for() {
-            return Err(ClientSendError::Waiting(reason));
+            return Err(MixClientSendError::Waiting(reason));
         }
-        let Conversing::Member(member) = &mut self.standing else {
-            return Err(ClientSendError::Waiting("there is no epoch yet"));
+        let ClientConversations::Member(member) = &mut self.conversations else {
+            return Err(MixClientSendError::Waiting("there is no epoch yet"));
         };
         let id = member.send(to, text)?;
         self.is_stored = false;
@@ -357,7 +365,7 @@ impl Client {
     pub fn invite(
         &mut self,
         now: Instant,
-        name: Name,
+        name: MemberName,
         lasts: Duration,
     ) -> Result<Invitation, AdministratorError> {
         let now = self.calendar(now);
@@ -371,7 +379,7 @@ impl Client {
     ///
     /// # Errors
     /// If this is not the administrator, or there is no such member.
-    pub fn remove(&mut self, now: Instant, name: &Name) -> Result<(), AdministratorError> {
+    pub fn remove(&mut self, now: Instant, name: &MemberName) -> Result<(), AdministratorError> {
         self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
         self.membership_changed();
         self.announce_if_due(now);
@@ -383,34 +391,34 @@ impl Client {
     ///
     /// # Errors
     /// If this is the administrator or no member, or the proxy cannot be told now.
-    pub fn leave(&mut self, now: Instant) -> Result<(), LeaveError> {
+    pub fn leave(&mut self, now: Instant) -> Result<(), LeaveGroupError> {
         if self.administrator.is_some() {
-            return Err(LeaveError::Administrator);
+            return Err(LeaveGroupError::Administrator);
         }
         if !self.epochs.is_member() {
-            return Err(LeaveError::NotAMember);
+            return Err(LeaveGroupError::NotAMember);
         }
         if self.link.is_none() {
-            return Err(LeaveError::NotConnected);
+            return Err(LeaveGroupError::NotConnected);
         }
         let number = self.epochs.next_number(self.calendar(now));
-        self.send_notice(Notice::Leave { number });
+        self.send_notice(MemberNotice::Leave { number });
         Ok(())
     }
 
     /// How the client does.
-    pub fn status(&self) -> ClientStatus {
-        let member = match &self.standing {
-            Conversing::Member(member) => Some(member),
-            Conversing::Waiting(_) => None,
+    pub fn status(&self) -> MixClientStatus {
+        let member = match &self.conversations {
+            ClientConversations::Member(member) => Some(member),
+            ClientConversations::Waiting(_) => None,
         };
-        ClientStatus {
+        MixClientStatus {
             name: self.epochs.own_name().unwrap_or(&self.settings.name).to_string(),
             others: self.others(),
             epoch: self.epochs.number(),
-            round: self.link.as_ref().map_or(0, Link::round),
+            round: self.link.as_ref().map_or(0, ProxyLink::round),
             exchanges: self.exchanges,
-            latency: self.link.as_ref().and_then(Link::latency),
+            latency: self.link.as_ref().and_then(ProxyLink::latency),
             anonymity_set: member.map_or(0, |member| member.anonymity_set()),
             least_participants: self.settings.least_participants,
             undelivered: self.conversations().undelivered(),
@@ -425,7 +433,7 @@ impl Client {
         self.link.as_ref().map_or(MAX_GREETING_LEN, |link| link.terms().max_to_member_len())
     }
 
-    /// The state, to be restored by [`Client::new`]. Secret.
+    /// The state, to be restored by [`MixClient::new`]. Secret.
     pub fn stored(&self) -> Zeroizing<Vec<u8>> {
         let at = &self.settings.group;
         let administrator = self.administrator.as_ref().map(Administrator::to_bytes);
@@ -441,9 +449,9 @@ impl Client {
 }
 
 /// Rounds.
-impl Client {
+impl MixClient {
     /// Exchanges can be made in the epoch of the proxy.
-    fn begin_exchanges(&mut self) -> Result<(), ClientError> {
+    fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
         let messages = self.link()?.begin()?;
         self.transmits.extend(messages);
         Ok(())
@@ -454,19 +462,26 @@ impl Client {
         now: Instant,
         start: &RoundStart,
         opening: &[u8],
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), MixClientError> {
         let is_stored = self.is_stored();
-        let (Conversing::Member(member), Some(link)) = (&mut self.standing, &mut self.link) else {
-            return Err(ClientError::OutOfTurn("a round before the epoch"));
+        let (ClientConversations::Member(member), Some(link)) =
+            (&mut self.conversations, &mut self.link)
+        else {
+            return Err(MixClientError::OutOfTurn("a round before the epoch"));
         };
         self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
         self.membership.handle_round();
         Ok(())
     }
 
-    fn handle_answer(&mut self, now: Instant, round: u64, body: &[u8]) -> Result<(), ClientError> {
+    fn handle_answer(
+        &mut self,
+        now: Instant,
+        round: u64,
+        body: &[u8],
+    ) -> Result<(), MixClientError> {
         let slots = self.link()?.handle_answer(now, round, body)?;
-        let Conversing::Member(member) = &mut self.standing else { return Ok(()) };
+        let ClientConversations::Member(member) = &mut self.conversations else { return Ok(()) };
         let generation = member.conversations().generation();
         member.handle_slots(&slots);
         self.is_stored &= member.conversations().generation() == generation;
@@ -479,21 +494,23 @@ impl Client {
 
     /// Takes what the member has learned. Whether no mailbox was a wrong one.
     fn take_events(&mut self) -> bool {
-        let Conversing::Member(member) = &mut self.standing else { return true };
+        let ClientConversations::Member(member) = &mut self.conversations else { return true };
         let mut is_right = true;
         while let Some(event) = member.poll_event() {
             self.events.push_back(match event {
-                member::Event::Message { from, text } => ClientEvent::Message { from, text },
-                member::Event::Delivered { id, to } => ClientEvent::Delivered { id, to },
-                member::Event::GivenUp { id, to, reason } => {
-                    ClientEvent::GivenUp { id, to, reason }
+                member::MemberEvent::Message { from, text } => {
+                    MixClientEvent::Message { from, text }
                 }
-                member::Event::NotOfThisRound { round } => {
+                member::MemberEvent::Delivered { id, to } => MixClientEvent::Delivered { id, to },
+                member::MemberEvent::GivenUp { id, to, reason } => {
+                    MixClientEvent::GivenUp { id, to, reason }
+                }
+                member::MemberEvent::NotOfThisRound { round } => {
                     is_right = false;
                     let since = *self.not_of_round_since.get_or_insert(round);
-                    ClientEvent::NotOfThisRound { round, since }
+                    MixClientEvent::NotOfThisRound { round, since }
                 }
-                member::Event::LeftOut { round } => ClientEvent::LeftOut { round },
+                member::MemberEvent::LeftOut { round } => MixClientEvent::LeftOut { round },
             });
         }
         is_right
@@ -506,17 +523,17 @@ impl Client {
         epoch: u32,
         round: u64,
         subject: Participant,
-    ) -> Result<(), ClientError> {
-        let Conversing::Member(member) = &mut self.standing else {
-            return Err(ClientError::OutOfTurn("an audit before the epoch"));
+    ) -> Result<(), MixClientError> {
+        let ClientConversations::Member(member) = &mut self.conversations else {
+            return Err(MixClientError::OutOfTurn("an audit before the epoch"));
         };
         let last = self.last_audit.filter(|(of, _)| *of == epoch).map(|(_, round)| round);
         if last.is_some_and(|last| round < last.saturating_add(MIN_AUDIT_ROUNDS)) {
-            return Err(MemberError::Audit(round).into());
+            return Err(MixMemberError::Audit(round).into());
         }
         let set_up = member.begin_audit(epoch, round, subject)?;
         self.last_audit = Some((epoch, round));
-        self.transmits.push_back(ToProxy::AuditSetUp(set_up).encode());
+        self.transmits.push_back(MemberToProxy::AuditSetUp(set_up).encode());
         Ok(())
     }
 
@@ -536,14 +553,14 @@ impl Client {
         }
     }
 
-    fn link(&mut self) -> Result<&mut Link, ClientError> {
-        self.link.as_mut().ok_or(ClientError::OutOfTurn("a message before the greeting"))
+    fn link(&mut self) -> Result<&mut ProxyLink, MixClientError> {
+        self.link.as_mut().ok_or(MixClientError::OutOfTurn("a message before the greeting"))
     }
 
     fn conversations(&self) -> &Conversations {
-        match &self.standing {
-            Conversing::Member(member) => member.conversations(),
-            Conversing::Waiting(conversations) => conversations,
+        match &self.conversations {
+            ClientConversations::Member(member) => member.conversations(),
+            ClientConversations::Waiting(conversations) => conversations,
         }
     }
 

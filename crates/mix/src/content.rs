@@ -9,17 +9,17 @@ pub const MAX_TEXT_LEN: usize = 64 << 10;
 /// Bytes before the text.
 const HEADER_LEN: usize = 34;
 /// Set in the length of the last fragment of a message.
-const LAST: u16 = 1 << 15;
+const LAST_FRAGMENT_FLAG: u16 = 1 << 15;
 /// Set in the length where an acknowledgement refuses.
-const REFUSED: u16 = 1 << 14;
+const REFUSED_FLAG: u16 = 1 << 14;
 /// The bits of the length itself.
-const LEN: u16 = REFUSED - 1;
-/// The bytes of a [`Digest`].
+const LEN_MASK: u16 = REFUSED_FLAG - 1;
+/// The bytes of a [`ConversationDigest`].
 pub(crate) const DIGEST_LEN: usize = 8;
 
 /// The first bytes of a SHA-256, which tell two texts of the same partner apart. A partner can do
 /// no more by two texts with the same digest than by its texts.
-pub(crate) type Digest = [u8; DIGEST_LEN];
+pub(crate) type ConversationDigest = [u8; DIGEST_LEN];
 
 /// How many bytes of text a slot carries.
 pub(crate) const fn capacity(slot_len: usize) -> usize {
@@ -28,10 +28,10 @@ pub(crate) const fn capacity(slot_len: usize) -> usize {
 
 /// What one end has received of the other's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acknowledgement {
+pub(crate) enum FragmentAcknowledgement {
     /// All fragments up to this one, and the digest of all of them in order: see
     /// [`crate::conversation::chain`].
-    Received(u32, Digest),
+    Received(u32, ConversationDigest),
     /// What the stream says cannot be told from what was shown before, or is damaged: nothing more
     /// of it is taken. The greatest number of a message that was shown, or 0.
     Refused(u64),
@@ -39,7 +39,7 @@ pub(crate) enum Acknowledgement {
 
 /// The content of a slot.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Content<'a> {
+pub(crate) struct SlotContent<'a> {
     /// The stream of what the writer sends.
     pub(crate) stream: u64,
     /// The number of the fragment in it, or 0: there is none.
@@ -47,20 +47,20 @@ pub(crate) struct Content<'a> {
     /// The stream of what the writer receives, or 0: none yet.
     pub(crate) acknowledged_stream: u64,
     /// What has arrived of it.
-    pub(crate) acknowledged: Acknowledgement,
+    pub(crate) acknowledged: FragmentAcknowledgement,
     /// Whether the fragment ends a message.
     pub(crate) last: bool,
     /// The fragment.
     pub(crate) text: &'a [u8],
 }
 
-impl<'a> Content<'a> {
+impl<'a> SlotContent<'a> {
     /// What is in a slot that is for nobody.
     pub(crate) const NOTHING: Self = Self {
         stream: 0,
         number: 0,
         acknowledged_stream: 0,
-        acknowledged: Acknowledgement::Received(0, [0; DIGEST_LEN]),
+        acknowledged: FragmentAcknowledgement::Received(0, [0; DIGEST_LEN]),
         last: false,
         text: &[],
     };
@@ -73,13 +73,13 @@ impl<'a> Content<'a> {
         slot.extend_from_slice(&self.number.to_be_bytes());
         slot.extend_from_slice(&self.acknowledged_stream.to_be_bytes());
         let (received, value, refused) = match self.acknowledged {
-            Acknowledgement::Received(number, digest) => (number, digest, 0),
-            Acknowledgement::Refused(shown) => (0, shown.to_be_bytes(), REFUSED),
+            FragmentAcknowledgement::Received(number, digest) => (number, digest, 0),
+            FragmentAcknowledgement::Refused(shown) => (0, shown.to_be_bytes(), REFUSED_FLAG),
         };
         slot.extend_from_slice(&received.to_be_bytes());
         slot.extend_from_slice(&value);
         let len = u16::try_from(self.text.len()).expect("a slot is shorter than 2^14 bytes");
-        let last = if self.last { LAST } else { 0 };
+        let last = if self.last { LAST_FRAGMENT_FLAG } else { 0 };
         slot.extend_from_slice(&(len | last | refused).to_be_bytes());
         slot.extend_from_slice(self.text);
         assert!(slot.len() + TAG_LEN <= slot_len, "the text fits into the slot");
@@ -96,18 +96,19 @@ impl<'a> Content<'a> {
         let (value, rest) = rest.split_first_chunk::<DIGEST_LEN>()?;
         let (len, rest) = rest.split_first_chunk()?;
         let len = u16::from_be_bytes(*len);
-        let text = rest.get(..rest.len().checked_sub(TAG_LEN)?)?.get(..usize::from(len & LEN))?;
-        let acknowledged = if len & REFUSED == 0 {
-            Acknowledgement::Received(u32::from_be_bytes(*received), *value)
+        let text =
+            rest.get(..rest.len().checked_sub(TAG_LEN)?)?.get(..usize::from(len & LEN_MASK))?;
+        let acknowledged = if len & REFUSED_FLAG == 0 {
+            FragmentAcknowledgement::Received(u32::from_be_bytes(*received), *value)
         } else {
-            Acknowledgement::Refused(u64::from_be_bytes(*value))
+            FragmentAcknowledgement::Refused(u64::from_be_bytes(*value))
         };
         Some(Self {
             stream: u64::from_be_bytes(*stream),
             number: u32::from_be_bytes(*number),
             acknowledged_stream: u64::from_be_bytes(*acknowledged_stream),
             acknowledged,
-            last: len & LAST != 0,
+            last: len & LAST_FRAGMENT_FLAG != 0,
             text,
         })
     }
@@ -121,21 +122,21 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         for len in [0, 1, capacity(64)] {
             let text = vec![7; len];
-            let content = Content {
+            let content = SlotContent {
                 stream: 1,
                 number: 2,
                 acknowledged_stream: 3,
                 acknowledged: if len == 0 {
-                    Acknowledgement::Refused(5)
+                    FragmentAcknowledgement::Refused(5)
                 } else {
-                    Acknowledgement::Received(4, [6; 8])
+                    FragmentAcknowledgement::Received(4, [6; 8])
                 },
                 last: len == 1,
                 text: &text,
             };
             let slot = content.encode(64);
             assert_eq!(slot.len(), 64);
-            assert_eq!(Content::decode(&slot), Some(content));
+            assert_eq!(SlotContent::decode(&slot), Some(content));
         }
         assert_eq!(capacity(64), 14);
     }
@@ -143,11 +144,11 @@ mod tests {
     #[test]
     fn what_is_too_long_is_none() {
         let mut slot = [0; 64];
-        assert!(Content::decode(&slot).is_some());
+        assert!(SlotContent::decode(&slot).is_some());
         slot[33] = 14;
-        assert!(Content::decode(&slot).is_some());
+        assert!(SlotContent::decode(&slot).is_some());
         slot[33] = 15;
-        assert_eq!(Content::decode(&slot), None);
-        assert!((0..50).all(|len| Content::decode(&slot[..len]).is_none()));
+        assert_eq!(SlotContent::decode(&slot), None);
+        assert!((0..50).all(|len| SlotContent::decode(&slot[..len]).is_none()));
     }
 }

@@ -7,28 +7,28 @@ mod outgoing;
 
 use zeroize::Zeroizing;
 
-use crate::content::Content;
-use crate::state::{Reader, StateError};
-use incoming::Incoming;
-pub(crate) use outgoing::Full;
-use outgoing::{Outgoing, Told};
+use crate::content::SlotContent;
+use crate::state::{ConversationStateError, ConversationStateReader};
+use incoming::IncomingFragments;
+pub(crate) use outgoing::ConversationFull;
+use outgoing::{AcknowledgementEffect, OutgoingFragments};
 
 /// How many fragments are sent beyond the last one that was acknowledged.
 const WINDOW: u32 = 16;
 /// For how many exchanges after the last text a conversation counts as current.
-const CURRENT: u64 = 256;
+const CURRENT_EXCHANGES: u64 = 256;
 
 /// Both directions of a conversation.
 pub(crate) struct Conversation {
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: OutgoingFragments,
+    incoming: IncomingFragments,
     /// The exchange after which there last was new text, of either end; 0: none since the start.
-    active: u64,
+    last_text_exchange: u64,
 }
 
 /// What a slot of the partner has brought.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct SlotReadOutcome {
     /// A message that it completed: each fragment that is awaited can complete more than one.
     pub(crate) messages: Vec<String>,
     /// The numbers of own messages that were shown.
@@ -43,8 +43,8 @@ pub(crate) struct Received {
 impl Conversation {
     /// A new one, in this life of the state.
     pub(crate) fn new(life: u64) -> Self {
-        let (outgoing, incoming) = (Outgoing::new(life), Incoming::default());
-        Self { outgoing, incoming, active: 0 }
+        let (outgoing, incoming) = (OutgoingFragments::new(life), IncomingFragments::default());
+        Self { outgoing, incoming, last_text_exchange: 0 }
     }
 
     /// Appends a message with a number and a stamp, to be cut into fragments of at most `capacity`
@@ -55,8 +55,8 @@ impl Conversation {
         (id, stamp): (u64, u64),
         text: &str,
         capacity: usize,
-    ) -> Result<(), Full> {
-        self.active = exchange;
+    ) -> Result<(), ConversationFull> {
+        self.last_text_exchange = exchange;
         self.outgoing.push(id, stamp, text.as_bytes(), capacity)
     }
 
@@ -83,8 +83,9 @@ impl Conversation {
     /// When there was new text, if the conversation is current at this exchange.
     pub(crate) fn current(&self, exchange: u64) -> Option<u64> {
         // A member that has joined again counts its exchanges from the beginning.
-        let recent = self.active > 0 && exchange.saturating_sub(self.active) < CURRENT;
-        (recent || self.undelivered() > 0).then_some(self.active)
+        let recent = self.last_text_exchange > 0
+            && exchange.saturating_sub(self.last_text_exchange) < CURRENT_EXCHANGES;
+        (recent || self.undelivered() > 0).then_some(self.last_text_exchange)
     }
 
     /// The slot to write to the partner in this exchange: the next fragment, or, with `again` or
@@ -104,7 +105,8 @@ impl Conversation {
         let stream = self.outgoing.stream();
         let next = self.outgoing.next(exchange, again, awaited);
         let (number, last, text) = next.unwrap_or((0, false, &[]));
-        Content { stream, number, acknowledged_stream, acknowledged, last, text }.encode(slot_len)
+        SlotContent { stream, number, acknowledged_stream, acknowledged, last, text }
+            .encode(slot_len)
     }
 
     /// Takes a slot of the partner. `capacity` is that of the slots to it, and `stamp` the last one
@@ -112,23 +114,23 @@ impl Conversation {
     pub(crate) fn read(
         &mut self,
         exchange: u64,
-        content: &Content<'_>,
+        content: &SlotContent<'_>,
         capacity: usize,
         stamp: &mut u64,
-    ) -> Received {
+    ) -> SlotReadOutcome {
         let (stream, acknowledged) = (content.acknowledged_stream, content.acknowledged);
         let told = self.outgoing.acknowledge(stream, acknowledged, capacity, stamp);
         let messages = self.incoming.receive(content);
         if messages.is_some() {
-            self.active = exchange;
+            self.last_text_exchange = exchange;
         }
         let changed = told.is_some() || messages.is_some();
-        let Told { delivered, uncertain } = told.unwrap_or_default();
-        Received { messages: messages.unwrap_or_default(), delivered, uncertain, changed }
+        let AcknowledgementEffect { delivered, uncertain } = told.unwrap_or_default();
+        SlotReadOutcome { messages: messages.unwrap_or_default(), delivered, uncertain, changed }
     }
 
     /// Cuts what waits into fragments of another length, in a new stream.
-    pub(crate) fn cut_again(&mut self, capacity: usize) {
+    pub(crate) fn refragment(&mut self, capacity: usize) {
         self.outgoing.restart(self.outgoing.stream(), capacity);
     }
 
@@ -144,13 +146,13 @@ impl Conversation {
 
     /// The conversation that was stored, in another life of the state.
     pub(crate) fn decode(
-        state: &mut Reader<'_>,
+        state: &mut ConversationStateReader<'_>,
         life: u64,
         capacity: usize,
-    ) -> Result<Self, StateError> {
-        let outgoing = Outgoing::decode(state, life, capacity)?;
-        let incoming = Incoming::decode(state)?;
-        Ok(Self { outgoing, incoming, active: 0 })
+    ) -> Result<Self, ConversationStateError> {
+        let outgoing = OutgoingFragments::decode(state, life, capacity)?;
+        let incoming = IncomingFragments::decode(state)?;
+        Ok(Self { outgoing, incoming, last_text_exchange: 0 })
     }
 }
 

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
-use crate::content::Content;
-use crate::conversation::{Conversation, Full, Received};
-use crate::state::{Reader, StateError};
+use crate::content::SlotContent;
+use crate::conversation::{Conversation, ConversationFull, SlotReadOutcome};
+use crate::state::{ConversationStateError, ConversationStateReader};
 
 const VERSION: u8 = 2;
 /// How many are kept of partners that are no members.
 const MAX_FORMER: usize = 4096;
 
 /// A message that waited for somebody who is no member any more.
-pub(crate) struct GivenUp {
+pub(crate) struct GivenUpMessage {
     pub(crate) partner: [u8; 32],
     /// Its number.
     pub(crate) id: u64,
@@ -24,7 +24,7 @@ pub(crate) struct GivenUp {
 /// secret, and wiped on drop.
 pub struct Conversations {
     /// See [`Self::new`].
-    life: u64,
+    incarnation: u64,
     /// The number of the last message.
     last_id: u64,
     /// The stamp of the last message, which is above the time when this life began.
@@ -41,11 +41,11 @@ impl Conversations {
     /// None yet, of a member that has no state. `life` is the time since 1970 in microseconds when
     /// this process began to use the state: what is sent in one life of a state has other numbers
     /// than what is sent in another one, also if both go on from the same stored state.
-    pub fn new(life: u64) -> Self {
+    pub fn new(incarnation: u64) -> Self {
         Self {
-            life,
+            incarnation,
             last_id: 0,
-            stamp: life,
+            stamp: incarnation,
             read: (0, 0),
             capacity: 0,
             partners: BTreeMap::new(),
@@ -90,26 +90,26 @@ impl Conversations {
     ///
     /// # Errors
     /// If it is something else.
-    pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, StateError> {
-        let mut state = Reader(bytes);
+    pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, ConversationStateError> {
+        let mut state = ConversationStateReader(bytes);
         if state.byte()? != VERSION {
-            return Err(StateError);
+            return Err(ConversationStateError);
         }
         let mut all = Self::new(life);
         all.last_id = state.u64()?;
         all.stamp = state.u64()?.max(life);
         all.read = (state.u32()?, state.u64()?);
-        all.capacity = usize::try_from(state.u64()?).map_err(|_| StateError)?;
+        all.capacity = usize::try_from(state.u64()?).map_err(|_| ConversationStateError)?;
         let count = state.u64()?;
         if all.capacity == 0 && count > 0 {
-            return Err(StateError);
+            return Err(ConversationStateError);
         }
         for _ in 0..count {
             let partner = state.array()?;
             let conversation = Conversation::decode(&mut state, life, all.capacity)?;
             all.partners.insert(partner, conversation);
         }
-        if state.0.is_empty() { Ok(all) } else { Err(StateError) }
+        if state.0.is_empty() { Ok(all) } else { Err(ConversationStateError) }
     }
 
     /// Begins an epoch with these members, whose slots carry `capacity` bytes of text. Returns the
@@ -118,11 +118,11 @@ impl Conversations {
         &mut self,
         capacity: usize,
         is_member: impl Fn(&[u8; 32]) -> bool,
-    ) -> Vec<GivenUp> {
+    ) -> Vec<GivenUpMessage> {
         if capacity != self.capacity {
             self.generation += 1;
             self.capacity = capacity;
-            self.partners.values_mut().for_each(|it| it.cut_again(capacity));
+            self.partners.values_mut().for_each(|it| it.refragment(capacity));
         }
         let former: Vec<[u8; 32]> =
             self.partners.keys().filter(|key| !is_member(key)).copied().collect();
@@ -133,7 +133,9 @@ impl Conversations {
         let mut given_up = Vec::new();
         for partner in former {
             let ids = self.partners.get_mut(&partner).map(Conversation::give_up);
-            given_up.extend(ids.unwrap_or_default().into_iter().map(|id| GivenUp { partner, id }));
+            given_up.extend(
+                ids.unwrap_or_default().into_iter().map(|id| GivenUpMessage { partner, id }),
+            );
         }
         self.generation += u64::from(!given_up.is_empty());
         given_up
@@ -158,9 +160,9 @@ impl Conversations {
     pub(crate) fn push(
         &mut self,
         exchange: u64,
-        partner: &PublicKey,
+        partner: &IdentityPublicKey,
         text: &str,
-    ) -> Result<u64, Full> {
+    ) -> Result<u64, ConversationFull> {
         let (id, stamp) = (self.last_id + 1, self.stamp.saturating_add(1));
         let capacity = self.capacity;
         self.with(partner).push(exchange, (id, stamp), text, capacity)?;
@@ -173,7 +175,7 @@ impl Conversations {
     pub(crate) fn write(
         &mut self,
         exchange: u64,
-        partner: &PublicKey,
+        partner: &IdentityPublicKey,
         again: bool,
         awaited: bool,
         slot_len: usize,
@@ -185,9 +187,9 @@ impl Conversations {
     pub(crate) fn read(
         &mut self,
         exchange: u64,
-        partner: &PublicKey,
-        content: &Content<'_>,
-    ) -> Received {
+        partner: &IdentityPublicKey,
+        content: &SlotContent<'_>,
+    ) -> SlotReadOutcome {
         let (capacity, mut stamp) = (self.capacity, self.stamp);
         let received = self.with(partner).read(exchange, content, capacity, &mut stamp);
         self.stamp = stamp;
@@ -195,8 +197,8 @@ impl Conversations {
         received
     }
 
-    fn with(&mut self, partner: &PublicKey) -> &mut Conversation {
-        let life = self.life;
+    fn with(&mut self, partner: &IdentityPublicKey) -> &mut Conversation {
+        let life = self.incarnation;
         let new = || Conversation::new(life);
         self.partners.entry(partner.to_bytes()).or_insert_with(new)
     }

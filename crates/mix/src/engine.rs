@@ -17,12 +17,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use self::bdd::GarbledDiagram;
-use self::ot::OneOfN;
-use crate::{Mailbox, Shape};
+use self::ot::OneOfNTransfer;
+use crate::{Mailbox, MailboxShape};
 
 /// Why a step of an exchange fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
+pub enum MixEngineError {
     /// It has another length.
     #[error("a message has {len} bytes, and not {expected}")]
     Length {
@@ -60,18 +60,22 @@ pub enum EngineError {
 /// # Errors
 /// If the engine cannot make exchanges of this shape.
 pub fn member(
-    name: EngineName,
-    shape: &Shape,
+    name: MixEngineName,
+    shape: &MailboxShape,
     seed: [u8; 32],
-) -> Result<Box<dyn MemberEngine>, EngineError> {
+) -> Result<Box<dyn MemberEngine>, MixEngineError> {
     match name {
-        EngineName::Ot => {
-            Ok(Box::new(slots::Member::new(*shape, OneOfN::new(shape.slots()), seed)))
-        }
-        EngineName::Circuit => Ok(Box::new(circuit::Member::new(*shape, seed))),
-        EngineName::Bdd => {
-            Ok(Box::new(slots::Member::new(*shape, GarbledDiagram::new(shape.slots())?, seed)))
-        }
+        MixEngineName::Ot => Ok(Box::new(slots::SlotTransferMemberEngine::new(
+            *shape,
+            OneOfNTransfer::new(shape.slots()),
+            seed,
+        ))),
+        MixEngineName::Circuit => Ok(Box::new(circuit::CircuitMemberEngine::new(*shape, seed))),
+        MixEngineName::Bdd => Ok(Box::new(slots::SlotTransferMemberEngine::new(
+            *shape,
+            GarbledDiagram::new(shape.slots())?,
+            seed,
+        ))),
     }
 }
 
@@ -80,16 +84,22 @@ pub fn member(
 /// # Errors
 /// If the engine cannot make exchanges of this shape.
 pub fn proxy(
-    name: EngineName,
-    shape: &Shape,
+    name: MixEngineName,
+    shape: &MailboxShape,
     seed: [u8; 32],
-) -> Result<Box<dyn ProxyEngine>, EngineError> {
+) -> Result<Box<dyn ProxyEngine>, MixEngineError> {
     match name {
-        EngineName::Ot => Ok(Box::new(slots::Proxy::new(*shape, OneOfN::new(shape.slots()), seed))),
-        EngineName::Circuit => Ok(Box::new(circuit::Proxy::new(*shape, seed))),
-        EngineName::Bdd => {
-            Ok(Box::new(slots::Proxy::new(*shape, GarbledDiagram::new(shape.slots())?, seed)))
-        }
+        MixEngineName::Ot => Ok(Box::new(slots::SlotTransferProxyEngine::new(
+            *shape,
+            OneOfNTransfer::new(shape.slots()),
+            seed,
+        ))),
+        MixEngineName::Circuit => Ok(Box::new(circuit::CircuitProxyEngine::new(*shape, seed))),
+        MixEngineName::Bdd => Ok(Box::new(slots::SlotTransferProxyEngine::new(
+            *shape,
+            GarbledDiagram::new(shape.slots())?,
+            seed,
+        ))),
     }
 }
 
@@ -102,7 +112,7 @@ pub trait MemberEngine: Send {
     ///
     /// # Errors
     /// If it is not the one that is expected.
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError>;
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError>;
 
     /// Whether exchanges can be made.
     fn is_ready(&self) -> bool;
@@ -117,13 +127,13 @@ pub trait MemberEngine: Send {
         opening: &[u8],
         update: &Mailbox,
         reads: &[usize],
-    ) -> Result<Vec<u8>, EngineError>;
+    ) -> Result<Vec<u8>, MixEngineError>;
 
     /// The chosen slots, as the proxy has them: q times L bytes, in the order of `reads`.
     ///
     /// # Errors
     /// If the answer is not one to the last request.
-    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, EngineError>;
+    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, MixEngineError>;
 }
 
 /// The proxy's end of the exchanges over one connection.
@@ -135,7 +145,7 @@ pub trait ProxyEngine: Send {
     ///
     /// # Errors
     /// If it is not the one that is expected.
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError>;
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError>;
 
     /// Whether exchanges can be made.
     fn is_ready(&self) -> bool;
@@ -144,19 +154,22 @@ pub trait ProxyEngine: Send {
     ///
     /// # Errors
     /// If the engine is not ready.
-    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, EngineError>;
+    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, MixEngineError>;
 
     /// The member's update, and the answer, from its request. `read` is the mailbox of the opening.
     ///
     /// # Errors
     /// If the request is not one. Nothing of it is to be used then, and the connection has ended.
-    fn answer(&mut self, request: &[u8], read: &Mailbox)
-    -> Result<(Mailbox, Vec<u8>), EngineError>;
+    fn answer(
+        &mut self,
+        request: &[u8],
+        read: &Mailbox,
+    ) -> Result<(Mailbox, Vec<u8>), MixEngineError>;
 }
 
 /// The bytes of the messages of an exchange. They depend on the shape only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessageLens {
+pub struct ExchangeMessageLengths {
     /// Of the proxy's opening.
     pub opening: usize,
     /// Of the member's request.
@@ -165,7 +178,7 @@ pub struct MessageLens {
     pub answer: usize,
 }
 
-impl MessageLens {
+impl ExchangeMessageLengths {
     /// The length of the longest one.
     pub fn longest(&self) -> usize {
         self.opening.max(self.request).max(self.answer)
@@ -173,10 +186,10 @@ impl MessageLens {
 }
 
 /// How long the messages of an exchange are.
-pub fn message_lens(name: EngineName, shape: &Shape) -> MessageLens {
+pub fn message_lens(name: MixEngineName, shape: &MailboxShape) -> ExchangeMessageLengths {
     match name {
-        EngineName::Ot | EngineName::Bdd => slots::message_lens(shape),
-        EngineName::Circuit => circuit::message_lens(shape),
+        MixEngineName::Ot | MixEngineName::Bdd => slots::message_lens(shape),
+        MixEngineName::Circuit => circuit::message_lens(shape),
     }
 }
 
@@ -184,16 +197,16 @@ pub fn message_lens(name: EngineName, shape: &Shape) -> MessageLens {
 ///
 /// # Errors
 /// If it cannot.
-pub(crate) fn check_shape(name: EngineName, shape: &Shape) -> Result<(), EngineError> {
+pub(crate) fn check_shape(name: MixEngineName, shape: &MailboxShape) -> Result<(), MixEngineError> {
     match name {
-        EngineName::Ot | EngineName::Circuit => Ok(()),
-        EngineName::Bdd => bdd::check_slots(shape.slots()),
+        MixEngineName::Ot | MixEngineName::Circuit => Ok(()),
+        MixEngineName::Bdd => bdd::check_slots(shape.slots()),
     }
 }
 
 /// How large what an engine computes for the reads of an exchange is, as Table 1 of the paper
 /// (section 5.2.2) compares them: for `reads` reads of one of `slots` slots (N) of `data_bits`
-/// bits each. The numbers can be less than those of a [`Shape`]. Updates and masks are added
+/// bits each. The numbers can be less than those of a [`MailboxShape`]. Updates and masks are added
 /// outside, and do not count. The unit is that of the engine:
 ///
 /// - `ot`: blocks of 16 bytes that are encrypted, the slots and their key for each read;
@@ -205,21 +218,21 @@ pub(crate) fn check_shape(name: EngineName, shape: &Shape) -> Result<(), EngineE
 /// # Errors
 /// If the engine does not take so many slots.
 pub fn size(
-    name: EngineName,
+    name: MixEngineName,
     slots: usize,
     reads: usize,
     data_bits: usize,
-) -> Result<usize, EngineError> {
+) -> Result<usize, MixEngineError> {
     Ok(match name {
-        EngineName::Ot => slots * (data_bits.div_ceil(128) + reads),
-        EngineName::Circuit => slots * reads * data_bits,
-        EngineName::Bdd => bdd::nodes(slots)? * reads * data_bits,
+        MixEngineName::Ot => slots * (data_bits.div_ceil(128) + reads),
+        MixEngineName::Circuit => slots * reads * data_bits,
+        MixEngineName::Bdd => bdd::nodes(slots)? * reads * data_bits,
     })
 }
 
 /// Which engine. Both ends have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineName {
+pub enum MixEngineName {
     /// Oblivious transfer of slots: the fastest, and the one for use.
     Ot,
     /// A garbled circuit, to compare with.
@@ -228,7 +241,7 @@ pub enum EngineName {
     Bdd,
 }
 
-impl EngineName {
+impl MixEngineName {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Ot, Self::Circuit, Self::Bdd];
 
@@ -242,7 +255,7 @@ impl EngineName {
     }
 }
 
-impl fmt::Display for EngineName {
+impl fmt::Display for MixEngineName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
     }
@@ -251,28 +264,32 @@ impl fmt::Display for EngineName {
 /// A text is not the name of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an engine is `ot`, `circuit` or `bdd`")]
-pub struct EngineNameError;
+pub struct MixEngineNameError;
 
-impl FromStr for EngineName {
-    type Err = EngineNameError;
+impl FromStr for MixEngineName {
+    type Err = MixEngineNameError;
 
-    fn from_str(text: &str) -> Result<Self, EngineNameError> {
-        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or(EngineNameError)
+    fn from_str(text: &str) -> Result<Self, MixEngineNameError> {
+        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or(MixEngineNameError)
     }
 }
 
 /// Checks the length of a message.
-fn check_len(message: &[u8], expected: usize) -> Result<(), EngineError> {
+fn check_len(message: &[u8], expected: usize) -> Result<(), MixEngineError> {
     let len = message.len();
-    if len == expected { Ok(()) } else { Err(EngineError::Length { expected, len }) }
+    if len == expected { Ok(()) } else { Err(MixEngineError::Length { expected, len }) }
 }
 
 /// Checks what a member hands in.
-fn check_exchange(shape: &Shape, update: &Mailbox, reads: &[usize]) -> Result<(), EngineError> {
+fn check_exchange(
+    shape: &MailboxShape,
+    update: &Mailbox,
+    reads: &[usize],
+) -> Result<(), MixEngineError> {
     check_len(update.as_bytes(), shape.mailbox_len())?;
     let (expected, found, count) = (shape.reads(), reads.len(), shape.slots());
     if found != expected {
-        return Err(EngineError::Reads { expected, found });
+        return Err(MixEngineError::Reads { expected, found });
     }
     match reads.iter().find(|slot| **slot >= count) {
         Some(&chosen) => Err(::ot::Error::Choice { chosen, count }.into()),

@@ -2,32 +2,32 @@
 
 use std::collections::HashSet;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use crate::{GroupKey, Shape};
+use crate::{MailboxShape, MixGroupKey};
 
 /// What a member knows of an epoch, checked.
 #[derive(Debug)]
-pub struct Epoch {
+pub struct MemberEpoch {
     number: u32,
-    shape: Shape,
+    shape: MailboxShape,
     own: u16,
-    key: GroupKey,
-    members: Vec<MemberInfo>,
+    key: MixGroupKey,
+    members: Vec<GroupMember>,
 }
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberInfo {
+pub struct GroupMember {
     /// How it is called in the group.
     pub name: String,
     /// Its identity.
-    pub key: PublicKey,
+    pub key: IdentityPublicKey,
 }
 
 /// Members that cannot be those of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EpochError {
+pub enum MemberEpochError {
     /// The own key is not among them.
     #[error("this client is not a member of epoch {0}")]
     NotAMember(u32),
@@ -44,7 +44,7 @@ pub enum EpochError {
     Twice(String),
 }
 
-impl Epoch {
+impl MemberEpoch {
     /// An epoch, of which the member with the key `own` has learned the group key. A member's
     /// number is its place in `members`.
     ///
@@ -53,25 +53,25 @@ impl Epoch {
     /// the same name or key.
     pub fn new(
         number: u32,
-        shape: Shape,
-        own: &PublicKey,
-        key: GroupKey,
-        members: Vec<MemberInfo>,
-    ) -> Result<Self, EpochError> {
+        shape: MailboxShape,
+        own: &IdentityPublicKey,
+        key: MixGroupKey,
+        members: Vec<GroupMember>,
+    ) -> Result<Self, MemberEpochError> {
         let max = shape.members();
         if members.len() > max {
-            return Err(EpochError::TooMany { members: members.len(), max });
+            return Err(MemberEpochError::TooMany { members: members.len(), max });
         }
         let (mut names, mut keys) = (HashSet::new(), HashSet::new());
         let mut all = members.iter();
         if let Some(twice) =
             all.find(|it| !names.insert(&it.name) || !keys.insert(it.key.to_bytes()))
         {
-            return Err(EpochError::Twice(twice.name.clone()));
+            return Err(MemberEpochError::Twice(twice.name.clone()));
         }
         let own = members.iter().position(|member| member.key == *own);
         let own = own.and_then(|own| u16::try_from(own).ok());
-        let own = own.ok_or(EpochError::NotAMember(number))?;
+        let own = own.ok_or(MemberEpochError::NotAMember(number))?;
         Ok(Self { number, shape, own, key, members })
     }
 
@@ -81,7 +81,7 @@ impl Epoch {
     }
 
     /// The numbers of the group.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &MailboxShape {
         &self.shape
     }
 
@@ -91,12 +91,12 @@ impl Epoch {
     }
 
     /// The group key.
-    pub fn key(&self) -> &GroupKey {
+    pub fn key(&self) -> &MixGroupKey {
         &self.key
     }
 
     /// All members, by number.
-    pub fn members(&self) -> &[MemberInfo] {
+    pub fn members(&self) -> &[GroupMember] {
         &self.members
     }
 
@@ -110,29 +110,29 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     #[test]
     fn members_of_an_epoch_are_checked() {
-        let member = |name: &str, key: u8| MemberInfo {
+        let member = |name: &str, key: u8| GroupMember {
             name: name.to_owned(),
-            key: SecretKey::new(&[key; 32]).public(),
+            key: IdentitySecretKey::new(&[key; 32]).public(),
         };
-        let epoch = |own: u8, members: &[MemberInfo]| {
-            let own = SecretKey::new(&[own; 32]).public();
-            let shape = Shape::new(3, 2, 1, 3, 64).unwrap();
-            Epoch::new(4, shape, &own, GroupKey::new([0; 32]), members.to_vec())
+        let epoch = |own: u8, members: &[GroupMember]| {
+            let own = IdentitySecretKey::new(&[own; 32]).public();
+            let shape = MailboxShape::new(3, 2, 1, 3, 64).unwrap();
+            MemberEpoch::new(4, shape, &own, MixGroupKey::new([0; 32]), members.to_vec())
                 .map(|epoch| epoch.own())
         };
         let (alice, bob, carol) = (member("alice", 1), member("bob", 2), member("carol", 3));
         let three = [alice.clone(), bob.clone(), carol.clone()];
         assert_eq!(epoch(2, &three), Ok(1));
-        assert_eq!(epoch(3, &three[..2]), Err(EpochError::NotAMember(4)));
+        assert_eq!(epoch(3, &three[..2]), Err(MemberEpochError::NotAMember(4)));
         let four = [alice.clone(), bob.clone(), carol, member("dave", 4)];
-        assert_eq!(epoch(1, &four), Err(EpochError::TooMany { members: 4, max: 3 }));
-        let twice = Err(EpochError::Twice("bob".to_owned()));
+        assert_eq!(epoch(1, &four), Err(MemberEpochError::TooMany { members: 4, max: 3 }));
+        let twice = Err(MemberEpochError::Twice("bob".to_owned()));
         assert_eq!(epoch(1, &[alice.clone(), bob.clone(), member("bob", 3)]), twice);
-        let other = Err(EpochError::Twice("eve".to_owned()));
+        let other = Err(MemberEpochError::Twice("eve".to_owned()));
         assert_eq!(epoch(1, &[alice, bob, member("eve", 2)]), other);
     }
 }

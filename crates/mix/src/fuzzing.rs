@@ -2,9 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use crate::content::{Content, capacity};
+use crate::content::{SlotContent, capacity};
 use crate::conversation::Conversation;
-use crate::state::Reader;
+use crate::state::ConversationStateReader;
 
 const SLOT_LEN: usize = 64;
 
@@ -23,13 +23,13 @@ pub fn read_slots(slots: &[Vec<u8>]) {
         stamp = stamp.saturating_add(1);
         // If too much waits, it is not taken.
         _ = conversation.push(exchange, (exchange, stamp), text, capacity);
-        let Some(content) = Content::decode(slot) else { continue };
+        let Some(content) = SlotContent::decode(slot) else { continue };
         let received = conversation.read(exchange, &content, capacity, &mut stamp);
         assert!(received.changed || received.messages.is_empty() && received.delivered.is_empty());
         conversation.write(exchange, exchange.is_multiple_of(8), exchange % 2 == 0, SLOT_LEN);
         let mut stored = Zeroizing::default();
         conversation.encode(&mut stored);
-        let mut reader = Reader(&stored);
+        let mut reader = ConversationStateReader(&stored);
         conversation = Conversation::decode(&mut reader, stamp, capacity).expect("it was stored");
     }
 }

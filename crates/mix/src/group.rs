@@ -3,10 +3,12 @@
 //! threads, state to be stored and events out.
 //!
 //! After each call of a `handle_` function the driver
-//! 1. runs what [`Group::poll_job`] returns, in any thread, and hands it to [`Group::handle_done`];
-//! 2. writes what [`Group::poll_store`] returns, so that it survives a crash;
-//! 3. sends what [`Group::poll_transmit`] returns, and ends a connection after its last message;
-//! 4. reads [`Group::poll_event`], and calls [`Group::handle_timeout`] at [`Group::poll_timeout`].
+//! 1. runs what [`MixGroup::poll_job`] returns, in any thread, and hands it to
+//!    [`MixGroup::handle_done`];
+//! 2. writes what [`MixGroup::poll_store`] returns, so that it survives a crash;
+//! 3. sends what [`MixGroup::poll_transmit`] returns, and ends a connection after its last message;
+//! 4. reads [`MixGroup::poll_event`], and calls [`MixGroup::handle_timeout`] at
+//!    [`MixGroup::poll_timeout`].
 //!
 //! What one connection does changes nothing for the others, except that a round is open until its
 //! interval has passed if a member that was told of it does not answer. `docs/protocols/mix.md`
@@ -26,44 +28,48 @@ mod waiting;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
-use self::audits::Audits;
-use self::connection::Connection;
-use self::epoch::Epoch;
-use self::job::Outcome;
-pub use self::job::{Done, Job};
-use self::rounds::Rounds;
-pub use self::status::{Counters, Found, GroupEvent, GroupStatus, LateMember};
-use self::stored::Stored;
-pub use self::stored::StoredError;
-use self::waiting::{Joins, Notices};
+use self::audits::GroupAudits;
+use self::connection::GroupConnection;
+use self::epoch::AnnouncedEpoch;
+use self::job::GroupJobOutcome;
+pub use self::job::{FinishedGroupJob, GroupJob};
+use self::rounds::GroupRounds;
+pub use self::status::{
+    AuditFailedMember, GroupCounters, LateMember, MixGroupEvent, MixGroupStatus,
+};
+pub use self::stored::GroupStateError;
+use self::stored::StoredGroup;
+use self::waiting::{LastNotices, PendingJoins};
 use crate::Mailbox;
 use crate::audit::MAX_AUDIT_SLOTS;
-use crate::engine::{self, EngineError, ProxyEngine};
+use crate::engine::{self, MixEngineError, ProxyEngine};
 pub use crate::member::MIN_AUDIT_ROUNDS;
-use crate::random::Random;
-use crate::wire::{GroupName, Refusal, Standing, Terms, ToMember, ToProxy};
+use crate::random::ForwardSecureRng;
+use crate::wire::{
+    GroupName, MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
+};
 
 /// The most connections of clients that are not members, and the most requests to join that wait.
-pub const MAX_STRANGERS: usize = 64;
+pub const MAX_NON_MEMBERS: usize = 64;
 /// The most requests to join and notices that a connection may send in an interval.
-const MAX_LETTERS: u32 = 4;
+const MAX_MEMBERSHIP_MESSAGES: u32 = 4;
 /// The same for the administrator, with its answers and announcements.
-const MAX_ADMINISTRATOR_LETTERS: u32 = 256;
+const MAX_ADMINISTRATOR_MESSAGES: u32 = 256;
 /// The most set-up messages of one connection.
 const MAX_SET_UPS: u32 = 64;
 
 /// Which group it is, and how its members make exchanges.
 #[derive(Clone, Debug)]
-pub struct GroupSettings {
+pub struct MixGroupSettings {
     /// Its name at the proxy.
     pub name: GroupName,
     /// The key of its administrator.
-    pub administrator: PublicKey,
+    pub administrator: IdentityPublicKey,
     /// The engine, the shape and the intervals.
-    pub terms: Terms,
+    pub terms: MixTerms,
     /// How many rounds are between two whose updates are audited, [`MIN_AUDIT_ROUNDS`] at least; 0:
     /// there are no audits.
     pub audit_every_rounds: u64,
@@ -71,13 +77,13 @@ pub struct GroupSettings {
 
 /// Why a group cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GroupError {
+pub enum MixGroupError {
     /// What was stored is not the state of this group.
     #[error("the stored state: {0}")]
-    Stored(#[from] StoredError),
+    Stored(#[from] GroupStateError),
     /// The engine cannot make exchanges of this shape.
     #[error("the engine: {0}")]
-    Engine(#[from] EngineError),
+    Engine(#[from] MixEngineError),
     /// Audits are too frequent, so that members would not answer, or a mailbox is too large.
     #[error(
         "audits are made of {MAX_AUDIT_SLOTS} slots, and each {MIN_AUDIT_ROUNDS} rounds, at most"
@@ -87,7 +93,7 @@ pub enum GroupError {
 
 /// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transmit {
+pub struct GroupTransmit {
     /// On this connection.
     pub connection: u64,
     /// Its bytes.
@@ -97,68 +103,69 @@ pub struct Transmit {
 }
 
 /// The constructor of engines.
-type NewEngine = fn(&Terms, [u8; 32]) -> Result<Box<dyn ProxyEngine>, EngineError>;
+type ProxyEngineConstructor =
+    fn(&MixTerms, [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError>;
 
 /// One group at the proxy.
-pub struct Group {
-    settings: GroupSettings,
-    connections: BTreeMap<u64, Connection>,
-    epoch: Option<Epoch>,
+pub struct MixGroup {
+    settings: MixGroupSettings,
+    connections: BTreeMap<u64, GroupConnection>,
+    epoch: Option<AnnouncedEpoch>,
     /// The next epoch, which begins as soon as no opening of the current one is being made.
-    announced: Option<Epoch>,
-    rounds: Rounds,
-    joins: Joins,
-    notices: Notices,
-    audits: Audits,
-    new_engine: NewEngine,
+    announced: Option<AnnouncedEpoch>,
+    rounds: GroupRounds,
+    joins: PendingJoins,
+    notices: LastNotices,
+    audits: GroupAudits,
+    new_engine: ProxyEngineConstructor,
     seed: Zeroizing<[u8; 32]>,
     engines: u64,
     is_stored: bool,
-    jobs: VecDeque<Job>,
-    transmits: VecDeque<Transmit>,
-    events: VecDeque<GroupEvent>,
-    counters: Counters,
+    jobs: VecDeque<GroupJob>,
+    transmits: VecDeque<GroupTransmit>,
+    events: VecDeque<MixGroupEvent>,
+    counters: GroupCounters,
 }
 
-impl Group {
+impl MixGroup {
     /// The group with the state that was stored last, if any. `seed` is 32 random bytes, never the
     /// same twice.
     ///
     /// # Errors
     /// If the state is damaged or another group's, or the engine cannot make such exchanges.
     pub fn new(
-        settings: GroupSettings,
+        settings: MixGroupSettings,
         stored: Option<&[u8]>,
         seed: [u8; 32],
-    ) -> Result<Self, GroupError> {
-        let new_engine: NewEngine =
+    ) -> Result<Self, MixGroupError> {
+        let new_engine: ProxyEngineConstructor =
             |terms, seed| engine::proxy(terms.engine(), terms.shape(), seed);
         Self::with_engines(settings, stored, seed, new_engine)
     }
 
     fn with_engines(
-        settings: GroupSettings,
+        settings: MixGroupSettings,
         stored: Option<&[u8]>,
         seed: [u8; 32],
-        new_engine: NewEngine,
-    ) -> Result<Self, GroupError> {
+        new_engine: ProxyEngineConstructor,
+    ) -> Result<Self, MixGroupError> {
         new_engine(&settings.terms, [0; 32])?;
         let every = settings.audit_every_rounds;
         let is_too_large = settings.terms.shape().slots() > MAX_AUDIT_SLOTS;
         if every > 0 && (every < MIN_AUDIT_ROUNDS || is_too_large) {
-            return Err(GroupError::Audits);
+            return Err(MixGroupError::Audits);
         }
-        let stored = stored.map(|bytes| Stored::decode(bytes, &settings)).transpose()?;
-        let Stored { epoch, next_round, notices } = stored.unwrap_or_default();
-        let random = Random::new(membership::derive_seed(&seed, 0));
+        let stored = stored.map(|bytes| StoredGroup::decode(bytes, &settings)).transpose()?;
+        let StoredGroup { epoch, next_round, notices } = stored.unwrap_or_default();
+        let random = ForwardSecureRng::new(membership::derive_seed(&seed, 0));
         Ok(Self {
-            audits: Audits::new(every, next_round, random),
-            rounds: Rounds::new(settings.terms, next_round),
+            audits: GroupAudits::new(every, next_round, random),
+            rounds: GroupRounds::new(settings.terms, next_round),
             settings,
             connections: BTreeMap::new(),
             epoch,
             announced: None,
-            joins: Joins::default(),
+            joins: PendingJoins::default(),
             notices,
             new_engine,
             seed: Zeroizing::new(seed),
@@ -167,38 +174,39 @@ impl Group {
             jobs: VecDeque::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            counters: GroupCounters::default(),
         })
     }
 
     /// A client has connected with this key, which the connection has authenticated, and has named
     /// the group in its greeting. `id` is the connection's, never used before.
-    pub fn handle_connected(&mut self, now: Instant, id: u64, key: PublicKey) {
+    pub fn handle_connected(&mut self, now: Instant, id: u64, key: IdentityPublicKey) {
         if let Some(old) = self.connection_of(&key) {
-            self.refuse(old, Refusal::Replaced);
+            self.refuse(old, ProxyRefusal::Replaced);
         }
         let standing = self.standing(&key);
-        self.connections.insert(id, Connection::new(key, now));
-        if matches!(standing, Standing::Unknown | Standing::Waiting) {
+        self.connections.insert(id, GroupConnection::new(key, now));
+        if matches!(standing, MembershipStatus::Unknown | MembershipStatus::Waiting) {
             let strangers = self.connections.values().filter(|it| !self.is_inside(&it.key));
-            if strangers.count() > MAX_STRANGERS {
-                return self.refuse(id, Refusal::TooManyConnections);
+            if strangers.count() > MAX_NON_MEMBERS {
+                return self.refuse(id, ProxyRefusal::TooManyConnections);
             }
         }
         if self.audits.is_left_out(&key) {
-            return self.refuse(id, Refusal::LeftOut);
+            return self.refuse(id, ProxyRefusal::LeftOut);
         }
-        let (terms, epoch) = (self.settings.terms, self.epoch.as_ref().map_or(0, Epoch::number));
-        self.send(id, &ToMember::Welcome { terms, standing, epoch });
-        self.events.push_back(GroupEvent::Connected { key, standing });
+        let (terms, epoch) =
+            (self.settings.terms, self.epoch.as_ref().map_or(0, AnnouncedEpoch::number));
+        self.send(id, &ProxyToMember::Welcome { terms, standing, epoch });
+        self.events.push_back(MixGroupEvent::Connected { key, standing });
         if let Some(answer) = self.joins.take_answer(&key) {
-            self.send(id, &ToMember::JoinAnswer(answer));
+            self.send(id, &ProxyToMember::JoinAnswer(answer));
         }
         if self.is_inside(&key) {
             self.admit(now, id);
         }
         if key == self.settings.administrator {
-            self.send_letters(id);
+            self.send_pending_membership(id);
         }
         self.advance(now);
     }
@@ -206,7 +214,7 @@ impl Group {
     /// A connection has ended.
     pub fn handle_disconnected(&mut self, now: Instant, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
-            self.events.push_back(GroupEvent::Disconnected { key: connection.key });
+            self.events.push_back(MixGroupEvent::Disconnected { key: connection.key });
             self.advance(now);
         }
     }
@@ -217,8 +225,8 @@ impl Group {
             return;
         }
         self.counters.bytes_received += message.len() as u64;
-        let message = ToProxy::decode(message, &self.settings.terms);
-        let message = message.map_err(|_| Refusal::Malformed);
+        let message = MemberToProxy::decode(message, &self.settings.terms);
+        let message = message.map_err(|_| ProxyRefusal::Malformed);
         if let Err(refusal) = message.and_then(|message| self.handle(now, id, message)) {
             self.refuse(id, refusal);
         }
@@ -226,38 +234,38 @@ impl Group {
     }
 
     /// A job has been done.
-    pub fn handle_done(&mut self, now: Instant, done: Done) {
+    pub fn handle_done(&mut self, now: Instant, done: FinishedGroupJob) {
         match done.0 {
-            Outcome::Exchange { connection: id, result } => {
+            GroupJobOutcome::Exchange { connection: id, result } => {
                 // Without its connection nothing of an exchange counts.
                 let Some(connection) = self.connections.get_mut(&id) else { return };
                 match result {
                     Ok((engine, product)) => {
-                        connection.rest(engine);
+                        connection.return_engine(engine);
                         self.handle_product(now, id, product);
                         self.work(now, id);
                     }
-                    Err(_) => self.refuse(id, Refusal::Engine),
+                    Err(_) => self.refuse(id, ProxyRefusal::Engine),
                 }
             }
-            Outcome::Audit { inquiry, result } => self.handle_audited(inquiry, result),
+            GroupJobOutcome::Audit { inquiry, result } => self.handle_audited(inquiry, result),
         }
         self.advance(now);
     }
 
-    /// The time of [`Group::poll_timeout`] has come.
+    /// The time of [`MixGroup::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
     }
 
-    /// When [`Group::handle_timeout`] is to be called next.
+    /// When [`MixGroup::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let open = self.rounds.open().filter(|_| !self.is_held())?;
+        let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings())?;
         open.timeout(self.exchanges(open.number()).any(|_| true))
     }
 
     /// Work that takes time. Jobs may be done at the same time, in any order.
-    pub fn poll_job(&mut self) -> Option<Job> {
+    pub fn poll_job(&mut self) -> Option<GroupJob> {
         self.jobs.pop_front()
     }
 
@@ -270,12 +278,12 @@ impl Group {
     }
 
     /// A message to send. None while there is a state to be stored.
-    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self) -> Option<GroupTransmit> {
         if self.is_stored { self.transmits.pop_front() } else { None }
     }
 
     /// What has happened, for the log.
-    pub fn poll_event(&mut self) -> Option<GroupEvent> {
+    pub fn poll_event(&mut self) -> Option<MixGroupEvent> {
         self.events.pop_front()
     }
 
@@ -290,15 +298,15 @@ impl Group {
     }
 
     /// How the group does.
-    pub fn status(&self, now: Instant) -> GroupStatus {
-        let is_member = |it: &&Connection| self.number_of(&it.key).is_some();
+    pub fn status(&self, now: Instant) -> MixGroupStatus {
+        let is_member = |it: &&GroupConnection| self.number_of(&it.key).is_some();
         let late = self.connections.values().filter_map(|it| {
             let since = now.saturating_duration_since(it.late_since?);
             Some(LateMember { key: it.key, since })
         });
-        GroupStatus {
-            epoch: self.epoch.as_ref().map_or(0, Epoch::number),
-            members: self.epoch.as_ref().map_or(0, Epoch::members),
+        MixGroupStatus {
+            epoch: self.epoch.as_ref().map_or(0, AnnouncedEpoch::number),
+            members: self.epoch.as_ref().map_or(0, AnnouncedEpoch::members),
             connected: self.connections.values().filter(is_member).count(),
             joins_waiting: self.joins.waiting().count(),
             round: self.rounds.last(),
@@ -308,77 +316,84 @@ impl Group {
         }
     }
 
-    fn handle(&mut self, now: Instant, id: u64, message: ToProxy) -> Result<(), Refusal> {
+    fn handle(
+        &mut self,
+        now: Instant,
+        id: u64,
+        message: MemberToProxy,
+    ) -> Result<(), ProxyRefusal> {
         let key = self.connections[&id].key;
         match message {
-            ToProxy::Join(request) => {
-                self.count_letter(now, id)?;
+            MemberToProxy::Join(request) => {
+                self.count_membership_message(now, id)?;
                 self.handle_join(key, request)
             }
-            ToProxy::Notice(notice) => {
-                self.count_letter(now, id)?;
+            MemberToProxy::Notice(notice) => {
+                self.count_membership_message(now, id)?;
                 self.handle_notice(key, notice)
             }
-            ToProxy::Announce(announcement) => {
+            MemberToProxy::Announce(announcement) => {
                 self.check_administrator(&key)?;
-                self.count_letter(now, id)?;
+                self.count_membership_message(now, id)?;
                 self.handle_announcement(announcement)
             }
-            ToProxy::JoinAnswer { key: to, answer } => {
+            MemberToProxy::JoinAnswer { key: to, answer } => {
                 self.check_administrator(&key)?;
-                self.count_letter(now, id)?;
+                self.count_membership_message(now, id)?;
                 self.handle_join_answer(to, answer);
                 Ok(())
             }
-            ToProxy::SetUp(message) => {
+            MemberToProxy::SetUp(message) => {
                 let connection = self.connections.get_mut(&id).expect("checked");
                 connection.push_set_up(message, MAX_SET_UPS)?;
                 self.work(now, id);
                 Ok(())
             }
-            ToProxy::Request { round, nonce, body } => self.handle_request(id, round, nonce, body),
-            ToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
-            ToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
+            MemberToProxy::Request { round, nonce, body } => {
+                self.handle_request(id, round, nonce, body)
+            }
+            MemberToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
+            MemberToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
         }
     }
 
-    fn send(&mut self, connection: u64, message: &ToMember) {
+    fn send(&mut self, connection: u64, message: &ProxyToMember) {
         let message = message.encode();
         self.counters.bytes_sent += message.len() as u64;
-        self.transmits.push_back(Transmit { connection, message, is_last: false });
+        self.transmits.push_back(GroupTransmit { connection, message, is_last: false });
     }
 
     /// Ends a connection, and says why.
-    fn refuse(&mut self, id: u64, refusal: Refusal) {
+    fn refuse(&mut self, id: u64, refusal: ProxyRefusal) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        let message = ToMember::Refused(refusal).encode();
+        let message = ProxyToMember::Refused(refusal).encode();
         self.counters.bytes_sent += message.len() as u64;
-        self.transmits.push_back(Transmit { connection: id, message, is_last: true });
-        self.events.push_back(GroupEvent::Refused { key: connection.key, refusal });
+        self.transmits.push_back(GroupTransmit { connection: id, message, is_last: true });
+        self.events.push_back(MixGroupEvent::Refused { key: connection.key, refusal });
     }
 
-    fn standing(&self, key: &PublicKey) -> Standing {
+    fn standing(&self, key: &IdentityPublicKey) -> MembershipStatus {
         if *key == self.settings.administrator {
-            Standing::Administrator
+            MembershipStatus::Administrator
         } else if self.number_of(key).is_some() {
-            Standing::Member
+            MembershipStatus::Member
         } else if self.joins.is_waiting(key) {
-            Standing::Waiting
+            MembershipStatus::Waiting
         } else {
-            Standing::Unknown
+            MembershipStatus::Unknown
         }
     }
 
     /// Whether it is the key of a member or of the administrator.
-    fn is_inside(&self, key: &PublicKey) -> bool {
-        matches!(self.standing(key), Standing::Member | Standing::Administrator)
+    fn is_inside(&self, key: &IdentityPublicKey) -> bool {
+        matches!(self.standing(key), MembershipStatus::Member | MembershipStatus::Administrator)
     }
 
-    fn number_of(&self, key: &PublicKey) -> Option<u16> {
+    fn number_of(&self, key: &IdentityPublicKey) -> Option<u16> {
         self.epoch.as_ref()?.number_of(key)
     }
 
-    fn connection_of(&self, key: &PublicKey) -> Option<u64> {
+    fn connection_of(&self, key: &IdentityPublicKey) -> Option<u64> {
         self.connections.iter().find(|(_, it)| it.key == *key).map(|(&id, _)| id)
     }
 }

@@ -13,12 +13,12 @@ use crate::{Mailbox, Participant};
 const BLOCK: usize = 16;
 
 /// The key K of an epoch, which all members have and the proxy does not. Secret, wiped on drop.
-pub struct GroupKey {
+pub struct MixGroupKey {
     bytes: Zeroizing<[u8; 32]>,
     keyed: SharedKey,
 }
 
-impl GroupKey {
+impl MixGroupKey {
     /// A key of random bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self { keyed: SharedKey::new(&bytes), bytes: Zeroizing::new(bytes) }
@@ -30,9 +30,14 @@ impl GroupKey {
     }
 
     /// The mask of a participant of a round.
-    pub fn mask(&self, round: u64, participant: &Participant) -> Mask {
+    pub fn mask(&self, round: u64, participant: &Participant) -> ParticipantMask {
         let member = participant.member.to_be_bytes();
-        Mask::new(self.prg(&[b"mask", &round.to_be_bytes(), &member, &participant.nonce]))
+        ParticipantMask::new(self.prg(&[
+            b"mask",
+            &round.to_be_bytes(),
+            &member,
+            &participant.nonce,
+        ]))
     }
 
     /// AES-128 in counter mode, with the first 16 bytes of the HMAC of `parts` as its key.
@@ -42,21 +47,21 @@ impl GroupKey {
     }
 }
 
-impl fmt::Debug for GroupKey {
+impl fmt::Debug for MixGroupKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("GroupKey(..)")
+        out.write_str("MixGroupKey(..)")
     }
 }
 
 /// What a participant adds to all slots of a mailbox: uniform for who does not have the group key.
-pub struct Mask {
+pub struct ParticipantMask {
     prg: Prg,
     /// The number of the block that `prg` gives next.
     next: u64,
     blocks: Vec<Block>,
 }
 
-impl Mask {
+impl ParticipantMask {
     fn new(prg: Prg) -> Self {
         Self { prg, next: 0, blocks: Vec::new() }
     }
@@ -80,7 +85,7 @@ impl Mask {
     }
 }
 
-impl Drop for Mask {
+impl Drop for ParticipantMask {
     fn drop(&mut self) {
         self.blocks.zeroize();
     }
@@ -89,7 +94,7 @@ impl Drop for Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
+    use crate::MailboxShape;
 
     fn participant(member: u16, nonce: u8) -> Participant {
         Participant { member, nonce: [nonce; 16] }
@@ -97,9 +102,9 @@ mod tests {
 
     #[test]
     fn masks_of_slots_are_parts_of_the_mask() {
-        let key = GroupKey::new([7; 32]);
+        let key = MixGroupKey::new([7; 32]);
         for slot_len in [64, 100, 4096] {
-            let shape = Shape::new(5, 3, 1, 3, slot_len).unwrap();
+            let shape = MailboxShape::new(5, 3, 1, 3, slot_len).unwrap();
             let mut whole = Mailbox::new(&shape);
             key.mask(9, &participant(2, 1)).fill(&mut whole);
             let mut mask = key.mask(9, &participant(2, 1));
@@ -113,10 +118,10 @@ mod tests {
 
     #[test]
     fn masks_differ_by_key_round_member_and_nonce() {
-        let shape = Shape::new(2, 1, 1, 3, 64).unwrap();
+        let shape = MailboxShape::new(2, 1, 1, 3, 64).unwrap();
         let mask = |key: u8, round, participant| {
             let mut mailbox = Mailbox::new(&shape);
-            GroupKey::new([key; 32]).mask(round, &participant).fill(&mut mailbox);
+            MixGroupKey::new([key; 32]).mask(round, &participant).fill(&mut mailbox);
             mailbox.as_bytes().to_vec()
         };
         let masks = [
@@ -134,6 +139,6 @@ mod tests {
 
     #[test]
     fn the_key_is_not_printed() {
-        assert_eq!(format!("{:?}", GroupKey::new([0xAB; 32])), "GroupKey(..)");
+        assert_eq!(format!("{:?}", MixGroupKey::new([0xAB; 32])), "MixGroupKey(..)");
     }
 }

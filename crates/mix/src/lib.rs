@@ -18,25 +18,28 @@ mod mailbox;
 mod member;
 pub mod membership;
 mod net;
-mod order;
 mod pair;
 mod presence;
 mod random;
 mod reader;
 pub mod round;
 mod shape;
+mod slot_permutation;
 mod state;
 pub mod wire;
 
-pub use audit::{AuditError, MAX_AUDIT_SLOTS};
+pub use audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use content::MAX_TEXT_LEN;
 pub use conversations::Conversations;
-pub use epoch::{Epoch, EpochError, MemberInfo};
-pub use group_key::{GroupKey, Mask};
+pub use epoch::{GroupMember, MemberEpoch, MemberEpochError};
+pub use group_key::{MixGroupKey, ParticipantMask};
 pub use mailbox::Mailbox;
-pub use member::{Event, Exchange, GivenUpReason, Member, MemberError, MessageId, SendError};
+pub use member::{
+    ChatMessageId, GivenUpReason, MemberEvent, MemberExchange, MemberSendError, MixMember,
+    MixMemberError,
+};
 pub use net::{StateFileError, StateFolder, chat, proxy};
-pub use order::Order;
 pub use round::{NONCE_LEN, Participant, ReadRound, RoundStart};
-pub use shape::{MAX_MAILBOX_LEN, Shape, ShapeError};
-pub use state::StateError;
+pub use shape::{MAX_MAILBOX_LEN, MailboxShape, MailboxShapeError};
+pub use slot_permutation::SlotPermutation;
+pub use state::ConversationStateError;

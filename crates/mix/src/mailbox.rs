@@ -1,6 +1,6 @@
 //! The mailbox of a round.
 
-use crate::Shape;
+use crate::MailboxShape;
 
 /// N slots of L bytes, as the proxy has them: each the sum (exclusive or) of the participants'
 /// masks and of what was written. Also an update, which has the same form.
@@ -12,12 +12,12 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// A mailbox of zeros.
-    pub fn new(shape: &Shape) -> Self {
+    pub fn new(shape: &MailboxShape) -> Self {
         Self { slot_len: shape.slot_len(), bytes: vec![0; shape.mailbox_len()] }
     }
 
     /// A mailbox of these bytes; `None` if there are not as many as the shape has.
-    pub fn from_bytes(shape: &Shape, bytes: Vec<u8>) -> Option<Self> {
+    pub fn from_bytes(shape: &MailboxShape, bytes: Vec<u8>) -> Option<Self> {
         let slot_len = shape.slot_len();
         (bytes.len() == shape.mailbox_len()).then_some(Self { slot_len, bytes })
     }

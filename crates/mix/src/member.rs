@@ -9,27 +9,27 @@ use std::sync::Arc;
 
 use blocks::Block;
 use blocks::prg::Prg;
-use keys::{SecretKey, SharedKey};
+use keys::{IdentitySecretKey, SharedKey};
 use zeroize::Zeroizing;
 
 use crate::content::{MAX_TEXT_LEN, capacity};
-use crate::conversations::GivenUp;
-use crate::order;
+use crate::conversations::GivenUpMessage;
 use crate::pair::PairKeys;
 use crate::round::NONCE_LEN;
-use crate::{AuditError, Conversations, Epoch, Mailbox, MemberInfo, RoundStart};
-use auditing::Auditing;
+use crate::slot_permutation;
+use crate::{Conversations, GroupMember, Mailbox, MemberEpoch, RoundStart, UpdateAuditError};
 pub use auditing::MIN_AUDIT_ROUNDS;
-use reading::Reading;
-use writing::Written;
+use auditing::MemberAudits;
+use reading::ExchangeReads;
+use writing::WrittenSlot;
 
 /// A member in an epoch: does one exchange in each round, whether it has something to say or not.
 ///
-/// Its driver carries each [`Exchange`] to the proxy by an engine, and what comes back to
+/// Its driver carries each [`MemberExchange`] to the proxy by an engine, and what comes back to
 /// [`Self::handle_slots`]. What may be lost between the two is sent again in later rounds.
-pub struct Member {
-    identity: Arc<SecretKey>,
-    epoch: Epoch,
+pub struct MixMember {
+    identity: Arc<IdentitySecretKey>,
+    epoch: MemberEpoch,
     /// By number; none with itself.
     pairs: Vec<Option<PairKeys>>,
     numbers: HashMap<[u8; 32], u16>,
@@ -46,16 +46,16 @@ pub struct Member {
     /// The member that is read next in search of new conversations.
     scan: u16,
     /// What it wrote in its last exchanges, to compare.
-    written: VecDeque<Written>,
+    written: VecDeque<WrittenSlot>,
     /// What it reads in the last exchange.
-    reading: Option<Reading>,
-    auditing: Auditing,
-    events: VecDeque<Event>,
+    reading: Option<ExchangeReads>,
+    auditing: MemberAudits,
+    events: VecDeque<MemberEvent>,
 }
 
 /// A member's part of a round.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Exchange {
+pub struct MemberExchange {
     /// The nonce of its mask, for all to see.
     pub nonce: [u8; NONCE_LEN],
     /// What it adds to the mailbox of the round.
@@ -68,11 +68,11 @@ pub struct Exchange {
 /// The number of a message that a member has sent: it counts them over all partners, also after a
 /// restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MessageId(pub u64);
+pub struct ChatMessageId(pub u64);
 
 /// What a member has learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum MemberEvent {
     /// A message has come, the next one of its sender.
     Message {
         /// The sender's name.
@@ -83,14 +83,14 @@ pub enum Event {
     /// A message that was sent has arrived.
     Delivered {
         /// Its number.
-        id: MessageId,
+        id: ChatMessageId,
         /// The receiver's name.
         to: String,
     },
     /// A message that was sent is given up.
     GivenUp {
         /// Its number.
-        id: MessageId,
+        id: ChatMessageId,
         /// The receiver's name.
         to: String,
         /// Why.
@@ -123,7 +123,7 @@ pub enum GivenUpReason {
 
 /// Something that a proxy that follows the protocol does not ask for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MemberError {
+pub enum MixMemberError {
     /// It is of another epoch.
     #[error("the proxy has opened a round of epoch {epoch} in epoch {own}")]
     Epoch {
@@ -153,7 +153,7 @@ pub enum MemberError {
     Audit(u64),
     /// A message of an audit is wrong.
     #[error("{0}")]
-    AuditMessage(#[from] AuditError),
+    AuditMessage(#[from] UpdateAuditError),
     /// A participant is no member, or they are not in order.
     #[error("the participants of round {0} are not members with ascending numbers")]
     Participants(u64),
@@ -161,7 +161,7 @@ pub enum MemberError {
 
 /// A message that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
+pub enum MemberSendError {
     /// The anonymity set is too small.
     #[error(
         "not sent: {participants} members took part in the last round, and the least is {least}"
@@ -186,13 +186,13 @@ pub enum SendError {
     Full(String),
 }
 
-impl Member {
+impl MixMember {
     /// A member with these conversations. It sends only while `least_participants` have taken part
     /// in the last round. The random bytes of `seed` are secret, and never used for another member.
     #[expect(clippy::missing_panics_doc, reason = "a code has 32 bytes")]
     pub fn new(
-        identity: Arc<SecretKey>,
-        epoch: Epoch,
+        identity: Arc<IdentitySecretKey>,
+        epoch: MemberEpoch,
         conversations: Conversations,
         least_participants: usize,
         seed: [u8; 32],
@@ -215,7 +215,7 @@ impl Member {
             scan: 0,
             written: VecDeque::new(),
             reading: None,
-            auditing: Auditing::default(),
+            auditing: MemberAudits::default(),
             events: VecDeque::new(),
         };
         member.enter_epoch(&[]);
@@ -223,30 +223,30 @@ impl Member {
     }
 
     /// Leaves its epoch for another. Conversations go on, by the partners' keys.
-    pub fn begin_epoch(&mut self, epoch: Epoch) {
+    pub fn begin_epoch(&mut self, epoch: MemberEpoch) {
         let before = std::mem::replace(&mut self.epoch, epoch);
         self.enter_epoch(before.members());
     }
 
     /// Enters the epoch. Before, there were these members.
-    fn enter_epoch(&mut self, before: &[MemberInfo]) {
+    fn enter_epoch(&mut self, before: &[GroupMember]) {
         let (members, own) = (self.epoch.members(), usize::from(self.epoch.own()));
-        let pair = |(number, member): (usize, &MemberInfo)| {
+        let pair = |(number, member): (usize, &GroupMember)| {
             (number != own).then(|| PairKeys::new(&self.identity, &member.key))
         };
         self.pairs = members.iter().enumerate().map(pair).collect();
         self.numbers = (0..).zip(members).map(|(number, it)| (it.key.to_bytes(), number)).collect();
         let capacity = capacity(self.epoch.shape().slot_len());
         let is_member = |key: &[u8; 32]| self.numbers.contains_key(key);
-        for GivenUp { partner, id } in self.conversations.begin_epoch(capacity, is_member) {
+        for GivenUpMessage { partner, id } in self.conversations.begin_epoch(capacity, is_member) {
             let known = before.iter().find(|member| member.key.to_bytes() == partner);
             let to = known.map_or("a former member".into(), |member| member.name.clone());
-            let (id, reason) = (MessageId(id), GivenUpReason::Removed);
-            self.events.push_back(Event::GivenUp { id, to, reason });
+            let (id, reason) = (ChatMessageId(id), GivenUpReason::Removed);
+            self.events.push_back(MemberEvent::GivenUp { id, to, reason });
         }
         (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
         self.written.clear();
-        self.auditing = Auditing::default();
+        self.auditing = MemberAudits::default();
     }
 
     /// Begins the exchange of a round. If one was begun in the same round before, of which the
@@ -262,7 +262,7 @@ impl Member {
         &mut self,
         start: &RoundStart,
         is_stored: bool,
-    ) -> Result<Exchange, MemberError> {
+    ) -> Result<MemberExchange, MixMemberError> {
         self.check(start)?;
         self.exchange += 1;
         self.round = start.round;
@@ -272,7 +272,7 @@ impl Member {
         let reading = self.choose(start);
         let reads = reading.slots().collect();
         self.reading = Some(reading);
-        Ok(Exchange { nonce, update, reads })
+        Ok(MemberExchange { nonce, update, reads })
     }
 
     /// Reports if this member has taken part in the round that is read, and is not listed.
@@ -280,26 +280,26 @@ impl Member {
         let own = self.epoch.own();
         let read = start.read.as_ref().filter(|read| read.round == self.answered);
         if read.is_some_and(|read| read.participants.iter().all(|it| it.member != own)) {
-            self.events.push_back(Event::LeftOut { round: self.answered });
+            self.events.push_back(MemberEvent::LeftOut { round: self.answered });
         }
     }
 
-    fn check(&self, start: &RoundStart) -> Result<(), MemberError> {
+    fn check(&self, start: &RoundStart) -> Result<(), MixMemberError> {
         let (epoch, own, round, last) = (start.epoch, self.epoch.number(), start.round, self.round);
         if epoch != own {
-            return Err(MemberError::Epoch { epoch, own });
+            return Err(MixMemberError::Epoch { epoch, own });
         }
         if round < last {
-            return Err(MemberError::Round { round, last });
+            return Err(MixMemberError::Round { round, last });
         }
         let Some(read) = &start.read else { return Ok(()) };
         if read.round >= round || (epoch, read.round) < self.conversations.last_read() {
-            return Err(MemberError::Read { round, read: read.round });
+            return Err(MixMemberError::Read { round, read: read.round });
         }
         let members = || read.participants.iter().map(|it| usize::from(it.member));
         let ascending = members().zip(members().skip(1)).all(|(one, next)| one < next);
         let known = members().all(|member| member < self.epoch.members().len());
-        if ascending && known { Ok(()) } else { Err(MemberError::Participants(read.round)) }
+        if ascending && known { Ok(()) } else { Err(MixMemberError::Participants(read.round)) }
     }
 
     /// Takes the slots of the last exchange, in the order of its `reads`. Ignored if nothing was to
@@ -316,27 +316,27 @@ impl Member {
     /// # Errors
     /// If there is no such member, the text is empty or too long, too much waits for the receiver,
     /// or too few took part in the last round.
-    pub fn send(&mut self, to: &str, text: &str) -> Result<MessageId, SendError> {
+    pub fn send(&mut self, to: &str, text: &str) -> Result<ChatMessageId, MemberSendError> {
         if !self.is_anonymous() {
             let (participants, least) = (self.anonymity_set, self.least_participants);
-            return Err(SendError::AnonymitySet { participants, least });
+            return Err(MemberSendError::AnonymitySet { participants, least });
         }
         let number = self.epoch.number_of(to).filter(|&number| number != self.epoch.own());
-        let number = number.ok_or_else(|| SendError::Unknown(to.to_owned()))?;
+        let number = number.ok_or_else(|| MemberSendError::Unknown(to.to_owned()))?;
         if text.is_empty() {
-            return Err(SendError::Empty);
+            return Err(MemberSendError::Empty);
         }
         if text.len() > MAX_TEXT_LEN {
-            return Err(SendError::TooLong(text.len()));
+            return Err(MemberSendError::TooLong(text.len()));
         }
         let partner = &self.epoch.members()[usize::from(number)].key;
         let id = self.conversations.push(self.exchange.max(1), partner, text);
-        id.map(MessageId).map_err(|_| SendError::Full(to.to_owned()))
+        id.map(ChatMessageId).map_err(|_| MemberSendError::Full(to.to_owned()))
     }
 
     /// The next thing that it has learned. See [`Conversations::generation`] for what is to be done
     /// before.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<MemberEvent> {
         self.events.pop_front()
     }
 
@@ -352,7 +352,7 @@ impl Member {
     }
 
     /// The epoch.
-    pub fn epoch(&self) -> &Epoch {
+    pub fn epoch(&self) -> &MemberEpoch {
         &self.epoch
     }
 
@@ -370,7 +370,7 @@ impl Member {
     fn below(&mut self, n: usize) -> usize {
         let mut random = [0; 8];
         self.random.fill_bytes(&mut random);
-        order::below(random, n)
+        slot_permutation::below(random, n)
     }
 }
 

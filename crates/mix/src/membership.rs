@@ -3,7 +3,7 @@
 //!
 //! The administrator, a member, decides. The proxy carries what is made here, and can read none of
 //! it but the members' public keys in an announcement, whose signature it checks with
-//! [`Announcement::verify`].
+//! [`EpochAnnouncement::verify`].
 
 mod administrator;
 mod announcement;
@@ -16,15 +16,18 @@ mod prekey;
 #[cfg(test)]
 mod tests;
 
-pub use administrator::{Administrator, Decision, InviteError, RemoveError};
+pub use administrator::{Administrator, InviteMemberError, JoinDecision, RemoveMemberError};
 #[cfg(test)]
 pub(crate) use announcement::announcement_fixture;
-pub use announcement::{Announcement, AnnouncementError, MAX_ANNOUNCEMENT_LEN, OpenError, Opened};
-pub use code::CodeError;
+pub use announcement::{
+    EpochAnnouncement, EpochAnnouncementError, MAX_ANNOUNCEMENT_LEN, OpenAnnouncementError,
+    OpenedAnnouncement,
+};
+pub use code::InvitationCodeError;
 pub(crate) use crypto::group_id;
 pub use invitation::{
     GroupAddress, Invitation, InvitationError, MAX_ADDRESS_LEN, MAX_GROUP_NAME_LEN,
 };
 pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, decode_answer};
-pub use name::{Name, NameError};
-pub use prekey::{MAX_NOTICE_LEN, Notice, Prekey, PrekeySecret};
+pub use name::{MemberName, MemberNameError};
+pub use prekey::{MAX_NOTICE_LEN, MemberNotice, Prekey, PrekeySecret};

@@ -4,7 +4,7 @@ use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use curve25519_dalek::MontgomeryPoint;
-use keys::{PublicKey, SecretKey, SharedKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, SharedKey};
 use zeroize::Zeroizing;
 
 use crate::round::NONCE_LEN;
@@ -22,7 +22,7 @@ pub(crate) struct PairKeys {
 
 impl PairKeys {
     /// The keys that the identity `own` has with that of `partner`.
-    pub(crate) fn new(own: &SecretKey, partner: &PublicKey) -> Self {
+    pub(crate) fn new(own: &IdentitySecretKey, partner: &IdentityPublicKey) -> Self {
         let secret = own.x25519();
         let shared = MontgomeryPoint(partner.x25519()).mul_clamped(*secret);
         let shared = SharedKey::new(&Zeroizing::new(shared.to_bytes()));
@@ -40,7 +40,7 @@ pub(crate) struct PairKey(SharedKey);
 
 /// The exchange in which a slot is written.
 #[derive(Clone, Copy)]
-pub(crate) struct At {
+pub(crate) struct SlotWriteContext {
     pub(crate) epoch: u32,
     pub(crate) round: u64,
     /// The writer's.
@@ -60,7 +60,7 @@ impl PairKey {
     }
 
     /// Encrypts a slot, and overwrites its last bytes with the authenticator.
-    pub(crate) fn seal(&self, at: At, slot: &mut [u8]) {
+    pub(crate) fn seal(&self, at: SlotWriteContext, slot: &mut [u8]) {
         let (content, tag) = split(slot);
         let sealed =
             self.cipher(at).encrypt_inout_detached(&[0; 12].into(), &[], InOutBuf::from(content));
@@ -69,14 +69,14 @@ impl PairKey {
 
     /// Decrypts a slot, or returns false if it was not sealed with this key in this exchange. Then
     /// nothing of it is to be used.
-    pub(crate) fn open(&self, at: At, slot: &mut [u8]) -> bool {
+    pub(crate) fn open(&self, at: SlotWriteContext, slot: &mut [u8]) -> bool {
         let (content, tag) = split(slot);
         self.cipher(at)
             .decrypt_inout_detached(&[0; 12].into(), &[], InOutBuf::from(content), &(*tag).into())
             .is_ok()
     }
 
-    fn cipher(&self, at: At) -> ChaCha20Poly1305 {
+    fn cipher(&self, at: SlotWriteContext) -> ChaCha20Poly1305 {
         let (epoch, round) = (at.epoch.to_be_bytes(), at.round.to_be_bytes());
         let key = Zeroizing::new(self.0.authenticate(&[b"seal", &epoch, &round, &at.nonce]));
         ChaCha20Poly1305::new((&*key).into())
@@ -91,14 +91,14 @@ fn split(slot: &mut [u8]) -> (&mut [u8], &mut [u8; TAG_LEN]) {
 mod tests {
     use super::*;
 
-    fn secret(number: u8) -> SecretKey {
-        SecretKey::new(&[number; 32])
+    fn secret(number: u8) -> IdentitySecretKey {
+        IdentitySecretKey::new(&[number; 32])
     }
 
     #[test]
     fn what_one_end_seals_only_the_other_opens() {
         let (alice, bob, carol) = (secret(1), secret(2), secret(3));
-        let at = At { epoch: 2, round: 3, nonce: [4; 16] };
+        let at = SlotWriteContext { epoch: 2, round: 3, nonce: [4; 16] };
         let mut slot = [5; 100];
         PairKeys::new(&alice, &bob.public()).to.seal(at, &mut slot);
         let opened = |keys: &PairKey, at, changed: Option<usize>| {
@@ -112,9 +112,9 @@ mod tests {
         assert_eq!(opened(&keys.from, at, None), Some(vec![5; 84]));
         assert!((0..100).all(|byte| opened(&keys.from, at, Some(byte)).is_none()));
         assert_eq!(opened(&keys.to, at, None), None);
-        assert_eq!(opened(&keys.from, At { epoch: 3, ..at }, None), None);
-        assert_eq!(opened(&keys.from, At { round: 4, ..at }, None), None);
-        assert_eq!(opened(&keys.from, At { nonce: [5; 16], ..at }, None), None);
+        assert_eq!(opened(&keys.from, SlotWriteContext { epoch: 3, ..at }, None), None);
+        assert_eq!(opened(&keys.from, SlotWriteContext { round: 4, ..at }, None), None);
+        assert_eq!(opened(&keys.from, SlotWriteContext { nonce: [5; 16], ..at }, None), None);
         for (own, partner) in [(&carol, &alice), (&carol, &bob), (&bob, &carol)] {
             let keys = PairKeys::new(own, &partner.public());
             assert_eq!(opened(&keys.from, at, None), None);

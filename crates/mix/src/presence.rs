@@ -12,7 +12,7 @@ const STABLE: Duration = Duration::from_secs(5);
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum PresenceAction {
     /// Connect; then [`Presence::handle_opened`] or [`Presence::handle_closed`] is called.
     Connect,
     /// Leave, for good.
@@ -20,7 +20,7 @@ pub(crate) enum Action {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Connection {
+enum PresenceConnection {
     /// None until then.
     Waiting(Instant),
     Connecting,
@@ -32,25 +32,29 @@ enum Connection {
 /// A member's presence at the proxy.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    connection: Connection,
+    connection: PresenceConnection,
     wait: Duration,
     /// The rounds until it leaves.
-    left: Option<u64>,
+    rounds_until_leave: Option<u64>,
 }
 
 impl Presence {
     /// One that connects at once.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { connection: Connection::Waiting(now), wait: MIN_WAIT, left: None }
+        Self {
+            connection: PresenceConnection::Waiting(now),
+            wait: MIN_WAIT,
+            rounds_until_leave: None,
+        }
     }
 
     /// What is to be done now, if it is something else than before.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<Action> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<PresenceAction> {
         match self.connection {
-            _ if self.left == Some(0) => Some(Action::Leave),
-            Connection::Waiting(until) if until <= now => {
-                self.connection = Connection::Connecting;
-                Some(Action::Connect)
+            _ if self.rounds_until_leave == Some(0) => Some(PresenceAction::Leave),
+            PresenceConnection::Waiting(until) if until <= now => {
+                self.connection = PresenceConnection::Connecting;
+                Some(PresenceAction::Connect)
             }
             _ => None,
         }
@@ -59,38 +63,39 @@ impl Presence {
     /// When [`Presence::poll`] is to be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.connection {
-            Connection::Waiting(until) => Some(until),
+            PresenceConnection::Waiting(until) => Some(until),
             _ => None,
         }
     }
 
     /// The connection is there.
     pub(crate) fn handle_opened(&mut self, now: Instant) {
-        self.connection = Connection::Open { since: now };
+        self.connection = PresenceConnection::Open { since: now };
     }
 
     /// The connection has ended, or there is none. Returns after which time the next attempt is.
     /// `random` is uniform: so the clients of a proxy that was restarted do not come all at once.
     pub(crate) fn handle_closed(&mut self, now: Instant, random: u32) -> Duration {
-        if let Connection::Open { since } = self.connection
+        if let PresenceConnection::Open { since } = self.connection
             && now.saturating_duration_since(since) >= STABLE
         {
             self.wait = MIN_WAIT;
         }
         let again_in = self.wait.mul_f64(0.75 + 0.5 * f64::from(random) / f64::from(u32::MAX));
         self.wait = (2 * self.wait).min(MAX_WAIT);
-        self.connection = Connection::Waiting(now + again_in);
+        self.connection = PresenceConnection::Waiting(now + again_in);
         again_in
     }
 
     /// It leaves after so many more rounds, unless it leaves before that anyway.
     pub(crate) fn leave_after(&mut self, rounds: u64) {
-        self.left = Some(self.left.map_or(rounds, |left| left.min(rounds)));
+        self.rounds_until_leave =
+            Some(self.rounds_until_leave.map_or(rounds, |left| left.min(rounds)));
     }
 
     /// It has taken part in a round with enough others.
     pub(crate) fn handle_round(&mut self) {
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.rounds_until_leave = self.rounds_until_leave.map(|left| left.saturating_sub(1));
     }
 }
 
@@ -104,7 +109,7 @@ mod tests {
         let mut presence = Presence::new(now);
         let mut waits = Vec::new();
         for _ in 0..9 {
-            assert_eq!(presence.poll(now), Some(Action::Connect));
+            assert_eq!(presence.poll(now), Some(PresenceAction::Connect));
             assert_eq!(presence.poll(now), None);
             presence.handle_opened(now);
             waits.push(presence.handle_closed(now, u32::MAX / 2).as_millis());
@@ -113,7 +118,7 @@ mod tests {
         }
         assert_eq!(waits[..3], [250, 500, 1_000]);
         assert!((14_999..=15_000).contains(&waits[8]));
-        assert_eq!(presence.poll(now), Some(Action::Connect));
+        assert_eq!(presence.poll(now), Some(PresenceAction::Connect));
         presence.handle_opened(now);
         assert_eq!(presence.handle_closed(now + STABLE, u32::MAX / 2).as_millis(), 250);
     }
@@ -133,9 +138,9 @@ mod tests {
         presence.handle_closed(now, 0);
         presence.handle_opened(now);
         presence.handle_round();
-        assert_eq!(presence.poll(now), Some(Action::Leave));
+        assert_eq!(presence.poll(now), Some(PresenceAction::Leave));
         let mut presence = Presence::new(now);
         presence.leave_after(0);
-        assert_eq!(presence.poll(now), Some(Action::Leave));
+        assert_eq!(presence.poll(now), Some(PresenceAction::Leave));
     }
 }

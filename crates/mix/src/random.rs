@@ -5,9 +5,9 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// A generator whose state, if somebody gets it, does not give what was drawn before. Secret.
-pub(crate) struct Random(Zeroizing<[u8; 32]>);
+pub(crate) struct ForwardSecureRng(Zeroizing<[u8; 32]>);
 
-impl Random {
+impl ForwardSecureRng {
     /// Begins with a seed of 32 random bytes, which is for this generator only.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self(Zeroizing::new(seed))
@@ -35,12 +35,12 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_twice() {
-        let mut random = Random::new([1; 32]);
+        let mut random = ForwardSecureRng::new([1; 32]);
         let one = random.draw::<70>();
-        let left = Random::new(*random.0);
+        let left = ForwardSecureRng::new(*random.0);
         let two = random.draw::<70>();
         assert_ne!(one[..32], one[32..64]);
         assert_ne!(one[..32], two[..32]);
-        assert_eq!(*two, *Random(left.0).draw::<70>());
+        assert_eq!(*two, *ForwardSecureRng(left.0).draw::<70>());
     }
 }

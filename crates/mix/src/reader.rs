@@ -1,9 +1,9 @@
 //! Numbers and bytes from a message whose sender may have put anything into it.
 
 /// What has not been read yet.
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub(crate) struct UntrustedReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> UntrustedReader<'a> {
     /// Reads from the beginning of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends what [`Reader::text`] reads.
+/// Appends what [`UntrustedReader::text`] reads.
 ///
 /// # Panics
 /// If it has more than 255 bytes.

@@ -15,7 +15,7 @@ pub const MAX_MAILBOX_LEN: usize = 64 << 20;
 
 /// The numbers that a group agrees on, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct MailboxShape {
     members: usize,
     slots_per_member: usize,
     writes: usize,
@@ -26,7 +26,7 @@ pub struct Shape {
 /// A number that is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {value}, but must be {min} to {max}")]
-pub struct ShapeError {
+pub struct MailboxShapeError {
     /// Which number.
     pub what: &'static str,
     /// What it is.
@@ -37,7 +37,7 @@ pub struct ShapeError {
     pub max: usize,
 }
 
-impl Shape {
+impl MailboxShape {
     /// A group of `members` (`n_g`), with `slots_per_member` (m) slots of `slot_len` bytes each, of
     /// which a member writes `writes` (s) in an exchange, and reads `reads` (q) of all.
     ///
@@ -50,7 +50,7 @@ impl Shape {
         writes: usize,
         reads: usize,
         slot_len: usize,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, MailboxShapeError> {
         check("the number of members", members, MEMBERS)?;
         check("the number of slots of a member", slots_per_member, SLOTS_PER_MEMBER)?;
         check("the number of slots written", writes, 1..=slots_per_member)?;
@@ -97,9 +97,17 @@ impl Shape {
     }
 }
 
-fn check(what: &'static str, value: usize, range: RangeInclusive<usize>) -> Result<(), ShapeError> {
+fn check(
+    what: &'static str,
+    value: usize,
+    range: RangeInclusive<usize>,
+) -> Result<(), MailboxShapeError> {
     let (min, max) = range.into_inner();
-    if (min..=max).contains(&value) { Ok(()) } else { Err(ShapeError { what, value, min, max }) }
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(MailboxShapeError { what, value, min, max })
+    }
 }
 
 #[cfg(test)]
@@ -108,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_named() {
-        assert_eq!(Shape::new(100, 2, 1, 12, 256).unwrap().slots(), 201);
+        assert_eq!(MailboxShape::new(100, 2, 1, 12, 256).unwrap().slots(), 201);
         for (numbers, what) in [
             ((1, 2, 1, 12, 256), "the number of members is 1, but must be 2 to 1024"),
             ((3, 0, 1, 12, 256), "the number of slots of a member is 0, but must be 1 to 1024"),
@@ -121,7 +129,7 @@ mod tests {
             ),
         ] {
             let (members, slots, writes, reads, len) = numbers;
-            let error = Shape::new(members, slots, writes, reads, len).unwrap_err();
+            let error = MailboxShape::new(members, slots, writes, reads, len).unwrap_err();
             assert_eq!(error.to_string(), what);
         }
     }

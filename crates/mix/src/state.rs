@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 /// Bytes are not the state of conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the state of conversations of this version")]
-pub struct StateError;
+pub struct ConversationStateError;
 
 /// Appends bytes, with their length before them.
 pub(crate) fn put_bytes(out: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
@@ -15,34 +15,34 @@ pub(crate) fn put_bytes(out: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
 }
 
 /// What is left of bytes that are read from their beginning.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ConversationStateReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
-    pub(crate) fn byte(&mut self) -> Result<u8, StateError> {
+impl<'a> ConversationStateReader<'a> {
+    pub(crate) fn byte(&mut self) -> Result<u8, ConversationStateError> {
         self.array().map(|[byte]| byte)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, StateError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, ConversationStateError> {
         self.array().map(u32::from_be_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, StateError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, ConversationStateError> {
         self.array().map(u64::from_be_bytes)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
-        let (array, rest) = self.0.split_first_chunk().ok_or(StateError)?;
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ConversationStateError> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(ConversationStateError)?;
         self.0 = rest;
         Ok(*array)
     }
 
     /// Bytes after their length, of which there are at most `max`.
-    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], StateError> {
+    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], ConversationStateError> {
         let len = self.u32()? as usize;
         if len > max {
-            return Err(StateError);
+            return Err(ConversationStateError);
         }
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(StateError)?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(ConversationStateError)?;
         self.0 = rest;
         Ok(bytes)
     }

@@ -1,10 +1,11 @@
 //! The messages between a member and the proxy, and their bytes.
 //!
 //! A connection carries whole messages, and has authenticated the keys of both ends. The member's
-//! first one is a [`Hello`]; the proxy answers with [`ToMember::Welcome`] or [`ToMember::Refused`].
-//! What is decoded is well formed and within the bounds that the [`Terms`] of the group set, and
-//! its encoding is the only one it has. What members and the administrator say to each other passes
-//! as bytes, which the proxy does not read. The layout is in `docs/protocols/mix.md`.
+//! first one is a [`MixHello`]; the proxy answers with [`ProxyToMember::Welcome`] or
+//! [`ProxyToMember::Refused`]. What is decoded is well formed and within the bounds that the
+//! [`MixTerms`] of the group set, and its encoding is the only one it has. What members and the
+//! administrator say to each other passes as bytes, which the proxy does not read. The layout is in
+//! `docs/protocols/mix.md`.
 
 pub(crate) mod fields;
 mod refusal;
@@ -14,13 +15,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use self::fields::Reader;
-pub use self::refusal::Refusal;
-pub use self::terms::{MAX_BODY_LEN, Terms, TermsError};
-use crate::Shape;
-use crate::engine::EngineName;
+use self::fields::MixWireReader;
+pub use self::refusal::ProxyRefusal;
+pub use self::terms::{MAX_BODY_LEN, MixTerms, MixTermsError};
+use crate::MailboxShape;
+use crate::engine::MixEngineName;
 use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 
 /// The version of the protocol, the first byte of a greeting.
@@ -38,7 +39,7 @@ pub const MAX_SET_UP_LEN: usize = 256 << 10;
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WireError {
+pub enum MixWireError {
     /// It is of another version.
     #[error("a greeting of version {0}, and not {VERSION}")]
     Version(u8),
@@ -88,12 +89,12 @@ impl fmt::Display for GroupName {
 
 /// The first message of a connection: which group the client wants to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct MixHello {
     /// The name of the group.
     pub group: GroupName,
 }
 
-impl Hello {
+impl MixHello {
     /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
         [&[VERSION], self.group.as_str().as_bytes()].concat()
@@ -103,21 +104,21 @@ impl Hello {
     ///
     /// # Errors
     /// If they are of another version, or no greeting.
-    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
+    pub fn decode(bytes: &[u8]) -> Result<Self, MixWireError> {
+        let mut reader = MixWireReader::new(bytes);
         match reader.u8()? {
             VERSION => {}
-            other => return Err(WireError::Version(other)),
+            other => return Err(MixWireError::Version(other)),
         }
         let name = String::from_utf8(reader.rest(MAX_GROUP_NAME_LEN)?).ok();
         let group = name.and_then(|name| name.parse().ok());
-        Ok(Self { group: group.ok_or(WireError::Invalid("the name of a group"))? })
+        Ok(Self { group: group.ok_or(MixWireError::Invalid("the name of a group"))? })
     }
 }
 
 /// What the proxy takes the client for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum MembershipStatus {
     /// Neither a member nor waiting: it may join.
     Unknown,
     /// Its request to join waits for the administrator.
@@ -130,7 +131,7 @@ pub enum Standing {
 
 /// A message of a member, or of who wants to be one, after its greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToProxy {
+pub enum MemberToProxy {
     /// Asks the administrator to be admitted.
     Join(Vec<u8>),
     /// A member's notice to the administrator: its prekey, or that it leaves. It replaces the one
@@ -141,7 +142,7 @@ pub enum ToProxy {
     /// The administrator's answer to a request to join. The request does not wait any longer.
     JoinAnswer {
         /// Whose request.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The answer, for the client.
         answer: Vec<u8>,
     },
@@ -164,29 +165,29 @@ pub enum ToProxy {
 
 /// A message of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToMember {
+pub enum ProxyToMember {
     /// The answer to the greeting.
     Welcome {
         /// How exchanges are made.
-        terms: Terms,
+        terms: MixTerms,
         /// What the proxy takes the client for.
-        standing: Standing,
+        standing: MembershipStatus,
         /// The current epoch; 0 before the first one.
         epoch: u32,
     },
     /// The proxy ends the connection.
-    Refused(Refusal),
+    Refused(ProxyRefusal),
     /// To the administrator: a request to join, which waits for an answer or an announcement.
     JoinRequest {
         /// The key of the client, which the connection has authenticated.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// What the client said.
         request: Vec<u8>,
     },
     /// To the administrator: a member's last notice.
     Notice {
         /// The member's key, which the connection has authenticated.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// What it said.
         notice: Vec<u8>,
     },
@@ -231,13 +232,13 @@ pub enum ToMember {
     /// not its own, or into more than it may.
     AuditFailed {
         /// The member's key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round.
         round: u64,
     },
 }
 
-impl ToProxy {
+impl MemberToProxy {
     /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let parts: &[&[u8]] = match self {
@@ -257,8 +258,8 @@ impl ToProxy {
     ///
     /// # Errors
     /// If they are no message of a group with these terms.
-    pub fn decode(bytes: &[u8], terms: &Terms) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
+    pub fn decode(bytes: &[u8], terms: &MixTerms) -> Result<Self, MixWireError> {
+        let mut reader = MixWireReader::new(bytes);
         let message = match reader.u8()? {
             1 => Self::Join(reader.rest(MAX_JOIN_LEN)?),
             2 => Self::Notice(reader.rest(MAX_NOTICE_LEN)?),
@@ -272,14 +273,14 @@ impl ToProxy {
             },
             7 => Self::AuditSetUp(reader.rest(terms.max_audit_len())?),
             8 => Self::AuditTables(reader.rest(terms.max_audit_len())?),
-            other => return Err(WireError::Kind(other)),
+            other => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
         Ok(message)
     }
 }
 
-impl ToMember {
+impl ProxyToMember {
     /// The message's bytes.
     ///
     /// # Panics
@@ -289,7 +290,7 @@ impl ToMember {
             Self::Welcome { terms, standing, epoch } => {
                 &[&[1], &encode_terms(terms), &[*standing as u8], &epoch.to_be_bytes()]
             }
-            Self::Refused(refusal) => &[&[2, place(&Refusal::ALL, refusal)]],
+            Self::Refused(refusal) => &[&[2, place(&ProxyRefusal::ALL, refusal)]],
             Self::JoinRequest { key, request } => &[&[3], &key.to_bytes(), request],
             Self::Notice { key, notice } => &[&[4], &key.to_bytes(), notice],
             Self::JoinAnswer(answer) => &[&[5], answer],
@@ -316,15 +317,15 @@ impl ToMember {
     /// # Errors
     /// If they are no message of a group with these terms. Without terms, only a welcome and a
     /// refusal are messages; with them, a welcome is not.
-    pub fn decode(bytes: &[u8], terms: Option<&Terms>) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
+    pub fn decode(bytes: &[u8], terms: Option<&MixTerms>) -> Result<Self, MixWireError> {
+        let mut reader = MixWireReader::new(bytes);
         let message = match (reader.u8()?, terms) {
             (1, None) => Self::Welcome {
                 terms: decode_terms(&mut reader)?,
                 standing: decode_standing(reader.u8()?)?,
                 epoch: reader.u32()?,
             },
-            (2, _) => Self::Refused(at(&Refusal::ALL, reader.u8()?, "a refusal")?),
+            (2, _) => Self::Refused(at(&ProxyRefusal::ALL, reader.u8()?, "a refusal")?),
             (3, Some(_)) => {
                 Self::JoinRequest { key: reader.key()?, request: reader.rest(MAX_JOIN_LEN)? }
             }
@@ -349,7 +350,7 @@ impl ToMember {
             },
             (12, Some(terms)) => Self::AuditChoices(reader.rest(terms.max_audit_len())?),
             (13, Some(_)) => Self::AuditFailed { key: reader.key()?, round: reader.u64()? },
-            (other, _) => return Err(WireError::Kind(other)),
+            (other, _) => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
         Ok(message)
@@ -357,9 +358,9 @@ impl ToMember {
 }
 
 /// Engine, the intervals in milliseconds, and the numbers of the group.
-fn encode_terms(terms: &Terms) -> Vec<u8> {
+fn encode_terms(terms: &MixTerms) -> Vec<u8> {
     let shape = terms.shape();
-    let mut out = vec![place(&EngineName::ALL, &terms.engine())];
+    let mut out = vec![place(&MixEngineName::ALL, &terms.engine())];
     for interval in [terms.interval(), terms.least_interval()] {
         let milliseconds = u32::try_from(interval.as_millis()).expect("at most an hour");
         out.extend(milliseconds.to_be_bytes());
@@ -372,19 +373,24 @@ fn encode_terms(terms: &Terms) -> Vec<u8> {
     out
 }
 
-fn decode_terms(reader: &mut Reader<'_>) -> Result<Terms, WireError> {
-    let engine = at(&EngineName::ALL, reader.u8()?, "the engine")?;
+fn decode_terms(reader: &mut MixWireReader<'_>) -> Result<MixTerms, MixWireError> {
+    let engine = at(&MixEngineName::ALL, reader.u8()?, "the engine")?;
     let mut interval = || reader.u32().map(|count| Duration::from_millis(count.into()));
     let (interval, least_interval) = (interval()?, interval()?);
     let mut number = || reader.u16().map(usize::from);
-    let shape = Shape::new(number()?, number()?, number()?, number()?, number()?)
-        .map_err(|_| WireError::Invalid("the shape of the group"))?;
-    Terms::new(engine, shape, interval, least_interval)
-        .map_err(|_| WireError::Invalid("the intervals or the engine"))
+    let shape = MailboxShape::new(number()?, number()?, number()?, number()?, number()?)
+        .map_err(|_| MixWireError::Invalid("the shape of the group"))?;
+    MixTerms::new(engine, shape, interval, least_interval)
+        .map_err(|_| MixWireError::Invalid("the intervals or the engine"))
 }
 
-fn decode_standing(byte: u8) -> Result<Standing, WireError> {
-    let all = [Standing::Unknown, Standing::Waiting, Standing::Member, Standing::Administrator];
+fn decode_standing(byte: u8) -> Result<MembershipStatus, MixWireError> {
+    let all = [
+        MembershipStatus::Unknown,
+        MembershipStatus::Waiting,
+        MembershipStatus::Member,
+        MembershipStatus::Administrator,
+    ];
     at(&all, byte, "the standing of a client")
 }
 
@@ -408,30 +414,33 @@ fn encode_start(start: &RoundStart) -> Vec<u8> {
     out
 }
 
-fn decode_start(reader: &mut Reader<'_>, shape: &Shape) -> Result<RoundStart, WireError> {
+fn decode_start(
+    reader: &mut MixWireReader<'_>,
+    shape: &MailboxShape,
+) -> Result<RoundStart, MixWireError> {
     let (epoch, round) = (reader.u32()?, reader.u64()?);
     let read = match reader.u64()? {
         0 => None,
-        read if read >= round => return Err(WireError::Invalid("the round that is read")),
+        read if read >= round => return Err(MixWireError::Invalid("the round that is read")),
         read => Some(ReadRound { round: read, participants: decode_participants(reader, shape)? }),
     };
     Ok(RoundStart { epoch, round, read })
 }
 
 fn decode_participants(
-    reader: &mut Reader<'_>,
-    shape: &Shape,
-) -> Result<Vec<Participant>, WireError> {
+    reader: &mut MixWireReader<'_>,
+    shape: &MailboxShape,
+) -> Result<Vec<Participant>, MixWireError> {
     let count = usize::from(reader.u16()?);
     if count > shape.members() {
-        return Err(WireError::Invalid("the number of participants"));
+        return Err(MixWireError::Invalid("the number of participants"));
     }
     let participants = (0..count)
         .map(|_| Ok(Participant { member: reader.u16()?, nonce: reader.array()? }))
-        .collect::<Result<Vec<_>, WireError>>()?;
+        .collect::<Result<Vec<_>, MixWireError>>()?;
     let are_members = participants.iter().all(|it| usize::from(it.member) < shape.members());
     if !are_members || !participants.is_sorted_by(|one, next| one.member < next.member) {
-        return Err(WireError::Invalid("the list of participants"));
+        return Err(MixWireError::Invalid("the list of participants"));
     }
     Ok(participants)
 }
@@ -442,8 +451,8 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     u8::try_from(place).expect("there are few")
 }
 
-fn at<T: Copy>(all: &[T], place: u8, what: &'static str) -> Result<T, WireError> {
-    all.get(usize::from(place)).copied().ok_or(WireError::Invalid(what))
+fn at<T: Copy>(all: &[T], place: u8, what: &'static str) -> Result<T, MixWireError> {
+    all.get(usize::from(place)).copied().ok_or(MixWireError::Invalid(what))
 }
 
 #[cfg(test)]

@@ -6,13 +6,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use sim::Rng;
+use sim::SeededRng;
 use sunder_model::{
-    ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Requirements, Risk,
+    ChannelModel, ChannelSet, LossProbability, OptimalSchedule, PlanRequest, RiskProbability,
+    ScheduleObjective, ScheduleRequirements,
 };
 
-const OBJECTIVES: [(&str, Objective); 3] =
-    [("risk", Objective::Risk), ("loss", Objective::Loss), ("delay", Objective::Delay)];
+const OBJECTIVES: [(&str, ScheduleObjective); 3] = [
+    ("risk", ScheduleObjective::Risk),
+    ("loss", ScheduleObjective::Loss),
+    ("delay", ScheduleObjective::Delay),
+];
 
 /// How many channels, how many programs for each objective, and whether `linprog` is asked too: it
 /// needs every column written down, half a million of them for 16 channels.
@@ -29,7 +33,7 @@ fn main() {
         "{:>2}  {:<9}  {:>18}  {:>18}  {:>7}  {:>6}  {:>7}  {:>8}  {:>10}",
         "n", "objective", "here", "linprog", "ratio", "rounds", "columns", "gap", "difference"
     );
-    let mut rng = Rng::new(3);
+    let mut rng = SeededRng::new(3);
     for (n, count, compared) in SIZES {
         let cases: Vec<Case> = (0..count).map(|_| Case::random(n, &mut rng)).collect();
         for objective in OBJECTIVES {
@@ -48,12 +52,12 @@ struct Case {
 }
 
 impl Case {
-    fn random(n: usize, rng: &mut Rng) -> Self {
+    fn random(n: usize, rng: &mut SeededRng) -> Self {
         let count = f64::from(u8::try_from(n).unwrap_or(u8::MAX));
         let channels = (0..n).map(|_| {
             ChannelModel::new(
-                Risk(unit(rng)),
-                Loss(0.1 * unit(rng)),
+                RiskProbability(unit(rng)),
+                LossProbability(0.1 * unit(rng)),
                 100.0 * unit(rng),
                 1.0 + 99.0 * unit(rng),
             )
@@ -64,13 +68,13 @@ impl Case {
         Self { set: ChannelSet::new(channels).expect("few channels"), kappa, mu }
     }
 
-    fn solve(&self, objective: Objective) -> Plan {
-        let request = Requirements {
+    fn solve(&self, objective: ScheduleObjective) -> OptimalSchedule {
+        let request = ScheduleRequirements {
             kappa: Some(self.kappa),
             mu: Some(self.mu),
             full_rate: true,
             objectives: vec![objective],
-            ..Requirements::default()
+            ..ScheduleRequirements::default()
         };
         let request = PlanRequest::new(request).expect("consistent");
         self.set.plan(&request).expect("there is a schedule for every kappa and mu")
@@ -80,14 +84,14 @@ impl Case {
 fn row(
     n: usize,
     cases: &[Case],
-    (name, objective): (&str, Objective),
+    (name, objective): (&str, ScheduleObjective),
     mut linprog: Option<&mut Linprog>,
 ) -> String {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let (mut rounds, mut columns, mut gap, mut difference) = (0, 0, 0.0f64, 0.0f64);
     for case in cases {
         let start = Instant::now();
-        let optimum = case.solve(objective).optima[0];
+        let optimum = case.solve(objective).certificates[0];
         ours.push(start.elapsed().as_secs_f64() * 1e3);
         rounds = rounds.max(optimum.rounds);
         columns = columns.max(optimum.columns);
@@ -160,7 +164,7 @@ fn median(values: &[f64]) -> f64 {
 
 /// Uniform within 0 to 1.
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-fn unit(rng: &mut Rng) -> f64 {
+fn unit(rng: &mut SeededRng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -5,7 +5,10 @@
 use std::error::Error;
 use std::io::{self, Write};
 
-use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
+use sunder_model::{
+    ChannelModel, ChannelSet, LossProbability, PlanRequest, RiskProbability, ScheduleObjective,
+    ScheduleRequirements,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     run(&mut io::stdout())
@@ -14,15 +17,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     // Risk, loss, delay in ms, rate in Mbit/s.
     let set = ChannelSet::new(vec![
-        ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 100.0)?,
-        ChannelModel::new(Risk(0.3), Loss(0.005), 9.0, 40.0)?,
-        ChannelModel::new(Risk(0.2), Loss(0.02), 30.0, 20.0)?,
+        ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 2.5, 100.0)?,
+        ChannelModel::new(RiskProbability(0.3), LossProbability(0.005), 9.0, 40.0)?,
+        ChannelModel::new(RiskProbability(0.2), LossProbability(0.02), 30.0, 20.0)?,
     ])?;
-    let request = PlanRequest::new(Requirements {
+    let request = PlanRequest::new(ScheduleRequirements {
         max_loss: Some(0.001),
         min_rate: Some(50.0),
-        objectives: vec![Objective::Risk, Objective::Delay],
-        ..Requirements::default()
+        objectives: vec![ScheduleObjective::Risk, ScheduleObjective::Delay],
+        ..ScheduleRequirements::default()
     })?;
     let plan = set.plan(&request)?;
     for (selection, proportion) in plan.schedule.entries() {

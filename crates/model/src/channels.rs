@@ -4,7 +4,9 @@ mod channel;
 mod set;
 mod subset;
 
-pub use channel::{ChannelError, ChannelModel, DELAYS_MS, Loss, RATES, Risk};
-pub(crate) use set::Scenario;
-pub use set::{ChannelSet, MAX_GROUPS, SetError, SharedRiskGroup};
+pub use channel::{
+    ChannelModel, ChannelModelError, DELAYS_MS, LossProbability, RATES, RiskProbability,
+};
+pub(crate) use set::RiskGroupOutcome;
+pub use set::{ChannelSet, ChannelSetError, MAX_GROUPS, SharedRiskGroup};
 pub use subset::{ChannelSubset, MAX_CHANNELS, ShareSelection, ShareSelectionError};

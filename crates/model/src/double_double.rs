@@ -12,7 +12,7 @@ impl DoubleDouble {
     pub(crate) const ONE: Self = Self(1.0, 0.0);
 
     /// The nearest `f64`.
-    pub(crate) fn nearest(self) -> f64 {
+    pub(crate) fn to_f64(self) -> f64 {
         self.0
     }
 
@@ -119,7 +119,7 @@ mod tests {
         let (one, tiny) = (DoubleDouble::ONE, DoubleDouble::from(1e-25));
         assert_eq!((one + tiny) - one, tiny);
         let third = one / DoubleDouble::from(3.0);
-        assert!((third * DoubleDouble::from(3.0) - one).abs().nearest() < 1e-31);
+        assert!((third * DoubleDouble::from(3.0) - one).abs().to_f64() < 1e-31);
         // (1 + e)^2 = 1 + 2 e + e^2, of which f64 has not the last.
         let near = one + DoubleDouble::from(f64::EPSILON);
         let square = DoubleDouble::from(f64::EPSILON * f64::EPSILON);

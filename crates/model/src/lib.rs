@@ -7,22 +7,25 @@
 //! arguments.
 //!
 //! ```
-//! use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
+//! use sunder_model::{
+//!     ChannelModel, ChannelSet, LossProbability, PlanRequest, RiskProbability, ScheduleObjective,
+//!     ScheduleRequirements,
+//! };
 //!
-//! // Risk, loss, delay in ms, rate in any unit.
-//! let fibre = ChannelModel::new(Risk(0.1), Loss(0.001), 5.0, 100.0)?;
-//! let mobile = ChannelModel::new(Risk(0.2), Loss(0.02), 40.0, 50.0)?;
-//! let radio = ChannelModel::new(Risk(0.05), Loss(0.01), 15.0, 20.0)?;
+//! // RiskProbability, loss, delay in ms, rate in any unit.
+//! let fibre = ChannelModel::new(RiskProbability(0.1), LossProbability(0.001), 5.0, 100.0)?;
+//! let mobile = ChannelModel::new(RiskProbability(0.2), LossProbability(0.02), 40.0, 50.0)?;
+//! let radio = ChannelModel::new(RiskProbability(0.05), LossProbability(0.01), 15.0, 20.0)?;
 //! let set = ChannelSet::new(vec![fibre, mobile, radio])?;
 //!
 //! // Two shares a symbol at least to read it, three sent for half of the symbols: what is the
 //! // least risk at the highest rate?
-//! let requirements = Requirements {
+//! let requirements = ScheduleRequirements {
 //!     kappa: Some(2.0),
 //!     mu: Some(2.5),
 //!     full_rate: true,
-//!     objectives: vec![Objective::Risk],
-//!     ..Requirements::default()
+//!     objectives: vec![ScheduleObjective::RiskProbability],
+//!     ..ScheduleRequirements::default()
 //! };
 //! let plan = set.plan(&PlanRequest::new(requirements.limited())?)?;
 //! assert!((plan.averages.rate - 40.0).abs() < 1e-9);
@@ -39,12 +42,14 @@ pub mod simulate;
 mod solver;
 
 pub use channels::{
-    ChannelError, ChannelModel, ChannelSet, ChannelSubset, DELAYS_MS, Loss, MAX_CHANNELS,
-    MAX_GROUPS, RATES, Risk, SetError, ShareSelection, ShareSelectionError, SharedRiskGroup,
+    ChannelModel, ChannelModelError, ChannelSet, ChannelSetError, ChannelSubset, DELAYS_MS,
+    LossProbability, MAX_CHANNELS, MAX_GROUPS, RATES, RiskProbability, ShareSelection,
+    ShareSelectionError, SharedRiskGroup,
 };
 pub use planning::{
-    Bound, Certificate, Objective, ParetoFront, Plan, PlanError, PlanRequest, PlanRequestError,
-    Quantity, Requirements, SENSITIVITY_STEP, Sensitivity,
+    ChannelQuantity, ChannelSensitivity, OptimalSchedule, OptimalityCertificate, ParetoFront,
+    PlanError, PlanRequest, PlanRequestError, SENSITIVITY_STEP, ScheduleBound, ScheduleObjective,
+    ScheduleRequirements,
 };
-pub use schedules::{Averages, Properties, Schedule, ScheduleError};
+pub use schedules::{ScheduleAverages, SelectionProperties, ShareSchedule, ShareScheduleError};
 pub use solver::SolverError;

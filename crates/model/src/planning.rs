@@ -6,6 +6,8 @@ mod request;
 mod sensitivity;
 
 pub use pareto::ParetoFront;
-pub use plan::{Certificate, Plan, PlanError};
-pub use request::{Bound, Objective, PlanRequest, PlanRequestError, Requirements};
-pub use sensitivity::{Quantity, SENSITIVITY_STEP, Sensitivity};
+pub use plan::{OptimalSchedule, OptimalityCertificate, PlanError};
+pub use request::{
+    PlanRequest, PlanRequestError, ScheduleBound, ScheduleObjective, ScheduleRequirements,
+};
+pub use sensitivity::{ChannelQuantity, ChannelSensitivity, SENSITIVITY_STEP};

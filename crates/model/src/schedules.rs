@@ -6,6 +6,6 @@ mod properties;
 mod rate;
 mod schedule;
 
-pub use properties::Properties;
+pub use properties::SelectionProperties;
 pub(crate) use properties::mean_delay;
-pub use schedule::{Averages, Schedule, ScheduleError};
+pub use schedule::{ScheduleAverages, ShareSchedule, ShareScheduleError};

@@ -2,13 +2,15 @@
 //! IV-A: it draws whether each share is seen and whether it is lost, and uses no code of theirs.
 //!
 //! ```
-//! use sunder_model::simulate::Simulation;
-//! use sunder_model::{ChannelModel, ChannelSet, Loss, Risk, Schedule, ShareSelection};
+//! use sunder_model::simulate::ScheduleSimulation;
+//! use sunder_model::{
+//!     ChannelModel, ChannelSet, LossProbability, RiskProbability, ShareSchedule, ShareSelection,
+//! };
 //!
 //! // Two channels; each symbol is one share on both, and either is enough.
-//! let channel = ChannelModel::new(Risk(0.5), Loss(0.1), 20.0, 1.0)?;
+//! let channel = ChannelModel::new(RiskProbability(0.5), LossProbability(0.1), 20.0, 1.0)?;
 //! let set = ChannelSet::new(vec![channel, channel])?;
-//! let schedule = Schedule::constant(ShareSelection::new(1, set.all())?);
+//! let schedule = ShareSchedule::constant(ShareSelection::new(1, set.all())?);
 //!
 //! // Any generator of 64-bit numbers serves. This is SplitMix64.
 //! let mut state = 7_u64;
@@ -18,7 +20,7 @@
 //!     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
 //!     mixed ^ mixed >> 31
 //! };
-//! let mut simulation = Simulation::new(&set, &schedule);
+//! let mut simulation = ScheduleSimulation::new(&set, &schedule);
 //! simulation.run(10_000, &mut random);
 //!
 //! let (found, formulas) = (simulation.estimates(), schedule.averages(&set));
@@ -30,7 +32,7 @@
 mod sample;
 
 use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection, SharedRiskGroup};
-use crate::schedules::Schedule;
+use crate::schedules::ShareSchedule;
 use sample::ScheduleSampler;
 
 /// How many standard deviations each side of the mean hold 99% of a normal distribution.
@@ -47,34 +49,34 @@ const ROUNDING: f64 = 1e-12;
 /// lost if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
 /// selection that are not in the set have no risk and deliver nothing.
 #[derive(Clone, Debug)]
-pub struct Simulation<'a> {
+pub struct ScheduleSimulation<'a> {
     set: &'a ChannelSet,
-    schedule: &'a Schedule,
+    schedule: &'a ShareSchedule,
     sampler: ScheduleSampler,
     symbols: u64,
     learnt: u64,
     /// The delays of all symbols that arrived, in milliseconds.
-    delivered: Moments,
+    delivered: RunningMoments,
     /// The same for each entry of the schedule on its own.
-    by_entry: Vec<Moments>,
+    by_entry: Vec<RunningMoments>,
 }
 
-/// What a [`Simulation`] has found so far, with 99% confidence intervals.
+/// What a [`ScheduleSimulation`] has found so far, with 99% confidence intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimates {
+pub struct SimulationEstimates {
     /// How many symbols were sent.
     pub symbols: u64,
     /// The proportion of symbols that an adversary learns, Z(p), with its Wilson score interval.
-    pub risk: Estimate,
+    pub risk: MeanEstimate,
     /// The proportion of symbols that are lost, L(p), with its Wilson score interval.
-    pub loss: Estimate,
+    pub loss: MeanEstimate,
     /// The delay as the paper has it, each (k, M) weighted by how often it is sent, whatever
     /// arrives: D(p), in milliseconds. It is the mean of the entries' mean delays, weighted by
     /// their proportions. None until two symbols of each entry have arrived, without which the
     /// spread of the entry's delays is unknown.
-    pub delay_ms: Option<Estimate>,
+    pub delay_ms: Option<MeanEstimate>,
     /// The mean delay of the symbols that arrived, in milliseconds. None until two have.
-    pub delivered_delay_ms: Option<Estimate>,
+    pub delivered_delay_ms: Option<MeanEstimate>,
 }
 
 /// A mean and its 99% confidence interval.
@@ -82,7 +84,7 @@ pub struct Estimates {
 /// The intervals of delays are those of a normal distribution with the variance found, which needs
 /// many symbols of each entry: of a delay too rare to have occurred they know nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct MeanEstimate {
     /// The mean of what was found.
     pub mean: f64,
     /// The interval's lower end, at least 0.
@@ -91,17 +93,17 @@ pub struct Estimate {
     pub high: f64,
 }
 
-impl<'a> Simulation<'a> {
+impl<'a> ScheduleSimulation<'a> {
     /// Symbols sent over `set` as `schedule` says; none so far.
-    pub fn new(set: &'a ChannelSet, schedule: &'a Schedule) -> Self {
+    pub fn new(set: &'a ChannelSet, schedule: &'a ShareSchedule) -> Self {
         Self {
             set,
             schedule,
             sampler: ScheduleSampler::new(schedule),
             symbols: 0,
             learnt: 0,
-            delivered: Moments::default(),
-            by_entry: vec![Moments::default(); schedule.entries().len()],
+            delivered: RunningMoments::default(),
+            by_entry: vec![RunningMoments::default(); schedule.entries().len()],
         }
     }
 
@@ -122,25 +124,25 @@ impl<'a> Simulation<'a> {
 
     /// What all runs together have found. Of no symbols at all it is known only that a proportion
     /// is within 0 to 1.
-    pub fn estimates(&self) -> Estimates {
-        Estimates {
+    pub fn estimates(&self) -> SimulationEstimates {
+        SimulationEstimates {
             symbols: self.symbols,
-            risk: Estimate::of_proportion(self.learnt, self.symbols),
-            loss: Estimate::of_proportion(self.symbols - self.delivered.count, self.symbols),
+            risk: MeanEstimate::of_proportion(self.learnt, self.symbols),
+            loss: MeanEstimate::of_proportion(self.symbols - self.delivered.count, self.symbols),
             delay_ms: self.delay_ms(),
-            delivered_delay_ms: Estimate::of_mixture([(&self.delivered, 1.0)]),
+            delivered_delay_ms: MeanEstimate::of_mixture([(&self.delivered, 1.0)]),
         }
     }
 
     /// D(p): stratified, because the symbols that arrived are not in the proportions in which they
     /// were sent.
-    fn delay_ms(&self) -> Option<Estimate> {
+    fn delay_ms(&self) -> Option<MeanEstimate> {
         let proportions = self.schedule.entries().iter().map(|(_, p)| *p);
-        Estimate::of_mixture(self.by_entry.iter().zip(proportions))
+        MeanEstimate::of_mixture(self.by_entry.iter().zip(proportions))
     }
 }
 
-impl Estimate {
+impl MeanEstimate {
     /// Whether `value` is within the interval, its ends included.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
@@ -167,7 +169,7 @@ impl Estimate {
 
     /// The sum of the means of independent `parts`, each times its weight. None if one has no
     /// variance yet.
-    fn of_mixture<'m>(parts: impl IntoIterator<Item = (&'m Moments, f64)>) -> Option<Self> {
+    fn of_mixture<'m>(parts: impl IntoIterator<Item = (&'m RunningMoments, f64)>) -> Option<Self> {
         let (mut mean, mut variance) = (0.0, 0.0);
         for (moments, weight) in parts {
             mean += weight * moments.mean;
@@ -180,14 +182,14 @@ impl Estimate {
 
 /// Mean and variance of numbers as they come, by Welford's method: sums of squares would cancel.
 #[derive(Clone, Copy, Debug, Default)]
-struct Moments {
+struct RunningMoments {
     count: u64,
     mean: f64,
     /// The sum of the squares of the distances from the mean.
     squares: f64,
 }
 
-impl Moments {
+impl RunningMoments {
     #[expect(clippy::cast_precision_loss, reason = "a count beyond 2^53 is out of reach")]
     fn add(&mut self, value: f64) {
         self.count += 1;
@@ -264,10 +266,10 @@ fn happens(probability: f64, random: &mut impl FnMut() -> u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
-    use crate::channels::{ChannelModel, Loss, Risk};
+    use crate::channels::{ChannelModel, LossProbability, RiskProbability};
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-4
@@ -285,17 +287,18 @@ mod tests {
 
     /// Within 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "good enough for a test")]
-    fn unit(rng: &mut Rng) -> f64 {
+    fn unit(rng: &mut SeededRng) -> f64 {
         rng.next_u64() as f64 / 2_f64.powi(64)
     }
 
     #[test]
     fn one_channel_by_hand() {
-        let set =
-            ChannelSet::new(vec![ChannelModel::new(Risk(0.5), Loss(0.25), 10.0, 1.0).unwrap()])
-                .unwrap();
-        let schedule = Schedule::constant(selection(1, &[0]));
-        let mut simulation = Simulation::new(&set, &schedule);
+        let set = ChannelSet::new(vec![
+            ChannelModel::new(RiskProbability(0.5), LossProbability(0.25), 10.0, 1.0).unwrap(),
+        ])
+        .unwrap();
+        let schedule = ShareSchedule::constant(selection(1, &[0]));
+        let mut simulation = ScheduleSimulation::new(&set, &schedule);
         // Per symbol the selection's draw, the risk's and the loss's.
         let script = [0.9, 0.49, 0.26, 0.0, 0.51, 0.24, 0.5, 0.0, 0.99, 0.1, 0.99, 0.25];
         let mut script = script.into_iter().map(bits);
@@ -313,15 +316,21 @@ mod tests {
     #[test]
     fn two_channels_of_one_fate_by_hand() {
         let channels = vec![
-            ChannelModel::new(Risk(0.5), Loss(0.5), 1.0, 1.0).unwrap(),
-            ChannelModel::new(Risk(0.2), Loss(0.0), 10.0, 1.0).unwrap(),
+            ChannelModel::new(RiskProbability(0.5), LossProbability(0.5), 1.0, 1.0).unwrap(),
+            ChannelModel::new(RiskProbability(0.2), LossProbability(0.0), 10.0, 1.0).unwrap(),
         ];
-        let group = SharedRiskGroup::new(ChannelSubset::first(2), Risk(0.1), Loss(0.2)).unwrap();
+        let group = SharedRiskGroup::new(
+            ChannelSubset::first(2),
+            RiskProbability(0.1),
+            LossProbability(0.2),
+        )
+        .unwrap();
         let set = ChannelSet::with_groups(channels, vec![group]).unwrap();
         let schedule =
-            Schedule::new([(selection(1, &[0, 1]), 0.5), (selection(2, &[0, 1]), 0.5)]).unwrap();
-        let mut simulation = Simulation::new(&set, &schedule);
-        let mut rng = Rng::new(1);
+            ShareSchedule::new([(selection(1, &[0, 1]), 0.5), (selection(2, &[0, 1]), 0.5)])
+                .unwrap();
+        let mut simulation = ScheduleSimulation::new(&set, &schedule);
+        let mut rng = SeededRng::new(1);
         simulation.run(200_000, &mut || rng.next_u64());
         let found = simulation.estimates();
         // k = 1: seen 0.1 + 0.9 * 0.6, lost 0.2, and 5.5 ms. k = 2: seen 0.1 + 0.9 * 0.1, lost
@@ -336,16 +345,18 @@ mod tests {
 
     #[test]
     fn without_evidence_nothing_is_claimed() {
-        let set = ChannelSet::new(vec![ChannelModel::new(Risk(0.0), Loss(0.0), 3.0, 1.0).unwrap()])
-            .unwrap();
+        let set = ChannelSet::new(vec![
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 3.0, 1.0).unwrap(),
+        ])
+        .unwrap();
         // The second entry needs a channel that there is not.
         let schedule =
-            Schedule::new([(selection(1, &[0]), 0.5), (selection(2, &[0, 7]), 0.5)]).unwrap();
-        let mut simulation = Simulation::new(&set, &schedule);
+            ShareSchedule::new([(selection(1, &[0]), 0.5), (selection(2, &[0, 7]), 0.5)]).unwrap();
+        let mut simulation = ScheduleSimulation::new(&set, &schedule);
         let none = simulation.estimates();
         assert!(none.risk.contains(0.0) && none.risk.contains(1.0));
         assert_eq!((none.risk, none.delay_ms, none.delivered_delay_ms), (none.loss, None, None));
-        let mut rng = Rng::new(2);
+        let mut rng = SeededRng::new(2);
         simulation.run(1000, &mut || rng.next_u64());
         let some = simulation.estimates();
         assert!(some.risk.contains(0.0) && !some.risk.contains(0.01));
@@ -356,29 +367,32 @@ mod tests {
 
     #[test]
     fn certainties_are_certain() {
-        let channels =
-            vec![ChannelModel::new(Risk(1.0), Loss(0.0), 0.0, 1.0).unwrap(); MAX_CHANNELS];
+        let channels = vec![
+            ChannelModel::new(RiskProbability(1.0), LossProbability(0.0), 0.0, 1.0)
+                .unwrap();
+            MAX_CHANNELS
+        ];
         let set = ChannelSet::new(channels).unwrap();
         let all = ShareSelection::new(MAX_CHANNELS, set.all()).unwrap();
-        let schedule = Schedule::constant(all);
+        let schedule = ShareSchedule::constant(all);
         for random in [0, u64::MAX] {
-            let mut simulation = Simulation::new(&set, &schedule);
+            let mut simulation = ScheduleSimulation::new(&set, &schedule);
             simulation.run(10, &mut || random);
             let found = simulation.estimates();
             assert!(found.risk.contains(1.0) && found.risk.low > 0.5);
             assert!(found.loss.contains(0.0) && found.loss.high < 0.5);
-            assert_eq!(found.delay_ms, Some(Estimate { mean: 0.0, low: 0.0, high: 0.0 }));
+            assert_eq!(found.delay_ms, Some(MeanEstimate { mean: 0.0, low: 0.0, high: 0.0 }));
         }
     }
 
     #[test]
     fn pieces_add_up() {
-        let mut rng = Rng::new(3);
+        let mut rng = SeededRng::new(3);
         let (set, schedule) = (random_set(&mut rng, 4, true), random_schedule(&mut rng, 4));
-        let (mut whole, mut pieces) = (Rng::new(4), Rng::new(4));
-        let mut at_once = Simulation::new(&set, &schedule);
+        let (mut whole, mut pieces) = (SeededRng::new(4), SeededRng::new(4));
+        let mut at_once = ScheduleSimulation::new(&set, &schedule);
         at_once.run(1000, &mut || whole.next_u64());
-        let mut in_pieces = Simulation::new(&set, &schedule);
+        let mut in_pieces = ScheduleSimulation::new(&set, &schedule);
         for symbols in [0, 1, 99, 900] {
             in_pieces.run(symbols, &mut || pieces.next_u64());
         }
@@ -387,7 +401,7 @@ mod tests {
 
     #[test]
     fn delays_have_the_sample_variance() {
-        let mut moments = Moments::default();
+        let mut moments = RunningMoments::default();
         // A large offset, to which a sum of squares would lose the variance.
         for value in [1.0, 2.0, 3.0, 6.0] {
             moments.add(1e9 + value);
@@ -402,11 +416,11 @@ mod tests {
     fn the_formulas_hold() {
         let (mut compared, mut missed) = (0, 0);
         for seed in 0..20 {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             let n = 1 + rng.index(6);
             let set = random_set(&mut rng, n, seed % 2 == 0 && n > 1);
             let schedule = random_schedule(&mut rng, n);
-            let mut simulation = Simulation::new(&set, &schedule);
+            let mut simulation = ScheduleSimulation::new(&set, &schedule);
             simulation.run(100_000, &mut || rng.next_u64());
             let (found, formulas) = (simulation.estimates(), schedule.averages(&set));
             let pairs = [
@@ -428,14 +442,20 @@ mod tests {
     }
 
     /// With probabilities at which every event occurs often.
-    fn random_set(rng: &mut Rng, n: usize, grouped: bool) -> ChannelSet {
-        let channel = |rng: &mut Rng| {
+    fn random_set(rng: &mut SeededRng, n: usize, grouped: bool) -> ChannelSet {
+        let channel = |rng: &mut SeededRng| {
             let (risk, loss) = (0.05 + 0.5 * unit(rng), 0.02 + 0.4 * unit(rng));
-            ChannelModel::new(Risk(risk), Loss(loss), 200.0 * unit(rng), 1.0).unwrap()
+            ChannelModel::new(RiskProbability(risk), LossProbability(loss), 200.0 * unit(rng), 1.0)
+                .unwrap()
         };
         let channels = (0..n).map(|_| channel(rng)).collect();
-        let group = |rng: &mut Rng, members| {
-            SharedRiskGroup::new(members, Risk(0.3 * unit(rng)), Loss(0.3 * unit(rng))).unwrap()
+        let group = |rng: &mut SeededRng, members| {
+            SharedRiskGroup::new(
+                members,
+                RiskProbability(0.3 * unit(rng)),
+                LossProbability(0.3 * unit(rng)),
+            )
+            .unwrap()
         };
         // Two groups that overlap.
         let members = [ChannelSubset::first(2), (1..n).collect(), ChannelSubset::first(n)];
@@ -445,7 +465,7 @@ mod tests {
     }
 
     /// Up to five entries, none of them rare.
-    fn random_schedule(rng: &mut Rng, n: usize) -> Schedule {
+    fn random_schedule(rng: &mut SeededRng, n: usize) -> ShareSchedule {
         let entries = (0..=rng.index(5)).map(|_| {
             let first = rng.index(n);
             let channels = (0..n)
@@ -456,12 +476,12 @@ mod tests {
         });
         let entries: Vec<(ShareSelection, f64)> = entries.collect();
         let total: f64 = entries.iter().map(|(_, part)| part).sum();
-        Schedule::new(entries.into_iter().map(|(t, part)| (t, part / total))).unwrap()
+        ShareSchedule::new(entries.into_iter().map(|(t, part)| (t, part / total))).unwrap()
     }
 
-    fn widened(estimate: Estimate, factor: f64) -> Estimate {
+    fn widened(estimate: MeanEstimate, factor: f64) -> MeanEstimate {
         let middle = f64::midpoint(estimate.low, estimate.high);
         let half = (estimate.high - estimate.low) / 2.0 * factor;
-        Estimate { low: middle - half, high: middle + half, ..estimate }
+        MeanEstimate { low: middle - half, high: middle + half, ..estimate }
     }
 }

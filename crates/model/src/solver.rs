@@ -8,6 +8,7 @@ mod program;
 
 pub use error::SolverError;
 pub(crate) use linear::{
-    Column, Linear, Program, ROUNDING, Relation, Row, SelectionLimits, Unit, Weights,
+    LinearFunction, LinearProgram, ProgramColumn, ProgramRow, ProgramUnit, PropertyWeights,
+    ROUNDING, RowRelation, SelectionLimits,
 };
-pub(crate) use program::Optimum;
+pub(crate) use program::ProgramOptimum;

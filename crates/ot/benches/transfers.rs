@@ -10,11 +10,12 @@ use std::thread;
 use std::time::Instant;
 
 use blocks::Block;
-use blocks::aes::Kernel;
+use blocks::aes::AesKernel;
 use rustix::time::{ClockId, clock_gettime};
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
 use sunder_ot::extension::{
-    BASE_TRANSFERS, Extension, Kind, Receiver, ReceiverSetUp, Security, Sender, SenderSetUp,
+    BASE_TRANSFERS, OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity,
+    OtExtensionSender, OtReceiverSetUp, OtSenderSetUp,
 };
 use sunder_ot::one_of_n;
 
@@ -27,16 +28,16 @@ const CALL: usize = 16_384;
 fn main() {
     let repetitions = std::env::args().find_map(|argument| argument.parse().ok());
     let repetitions: usize = repetitions.unwrap_or(15);
-    println!("AES: {:?}", Kernel::best());
+    println!("AES: {:?}", AesKernel::best());
     println!("{BASE_TRANSFERS} base transfers, ms: receiver's message, sender, receiver's keys");
     base(repetitions);
     println!("a set-up on two threads, ms");
     together(repetitions);
     println!("extension, set-up in ms: sender, receiver, sender");
     println!("then correlated and random, millions a second: receiver, sender");
-    for kind in Kind::ALL {
-        for security in [Security::SemiHonest, Security::MaliciousReceiver] {
-            extension(Extension { kind, security }, repetitions);
+    for kind in OtExtensionKind::ALL {
+        for security in [OtExtensionSecurity::SemiHonest, OtExtensionSecurity::MaliciousReceiver] {
+            extension(OtExtension { kind, security }, repetitions);
         }
     }
     println!("1 of 10,000 messages of 256 bytes, ms: sender, receiver");
@@ -48,9 +49,10 @@ fn base(repetitions: usize) {
     let mut times = Times::new(repetitions);
     for i in 0..repetitions {
         let seed = Block::from(i as u128);
-        let (sender, from_sender) = ristretto::Sender::new(seed);
+        let (sender, from_sender) = ristretto::RistrettoOtSender::new(seed);
         let (receiver, from_receiver) = times.measure(0, || {
-            ristretto::Receiver::new(seed, &CHOICES, BASE_TRANSFERS).expect("as many choices")
+            ristretto::RistrettoOtReceiver::new(seed, &CHOICES, BASE_TRANSFERS)
+                .expect("as many choices")
         });
         times.measure(1, || sender.receive(&from_receiver, BASE_TRANSFERS).expect("its message"));
         times.measure(2, || receiver.receive(&from_sender).expect("its message"));
@@ -59,20 +61,21 @@ fn base(repetitions: usize) {
     let mut times = Times::new(repetitions);
     for i in 0..repetitions {
         let seed = Block::from(i as u128);
-        let (sender, message) = naor_pinkas::Sender::new(seed);
+        let (sender, message) = naor_pinkas::NaorPinkasSender::new(seed);
         let (_, message) = times.measure(0, || {
             naor_pinkas::receive(seed, &CHOICES, BASE_TRANSFERS, &message).expect("its message")
         });
         times.measure(1, || sender.receive(&message, BASE_TRANSFERS).expect("its message"));
     }
     println!("{:<22} {}", "Naor-Pinkas", times.ms());
-    let key = two_lock::SecretKey::generate(Block::from(1));
+    let key = two_lock::TwoLockSecretKey::generate(Block::from(1));
     let mut times = Times::new(repetitions);
     for i in 0..repetitions.min(5) {
         let seed = Block::from(i as u128);
-        let (sender, locked) = two_lock::Sender::new(&key, seed, BASE_TRANSFERS);
+        let (sender, locked) = two_lock::TwoLockSender::new(&key, seed, BASE_TRANSFERS);
         let (receiver, message) = times.measure(0, || {
-            two_lock::Receiver::new(seed, &CHOICES, BASE_TRANSFERS, &locked).expect("its message")
+            two_lock::TwoLockReceiver::new(seed, &CHOICES, BASE_TRANSFERS, &locked)
+                .expect("its message")
         });
         let (_, answer) = times.measure(1, || sender.receive(&message).expect("its message"));
         times.measure(2, || receiver.receive(&answer).expect("its message"));
@@ -82,7 +85,10 @@ fn base(repetitions: usize) {
 
 /// Both ends at the same time, each on a thread of its own.
 fn together(repetitions: usize) {
-    let extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+    let extension = OtExtension {
+        kind: OtExtensionKind::SoftSpoken4,
+        security: OtExtensionSecurity::SemiHonest,
+    };
     let mut times = Times::new(repetitions);
     for i in 0..repetitions {
         let seed = Block::from(i as u128);
@@ -91,14 +97,14 @@ fn together(repetitions: usize) {
             let (to_receiver, from_sender) = mpsc::channel();
             let (to_sender, from_receiver) = mpsc::channel();
             scope.spawn(move || {
-                let (sender, message) = SenderSetUp::new(extension, Block::ONES, seed);
+                let (sender, message) = OtSenderSetUp::new(extension, Block::ONES, seed);
                 to_receiver.send(message).expect("it is received");
                 let point: Vec<u8> = from_receiver.recv().expect("it is sent");
                 let keys = sender.receive_point(&point).expect("a point");
                 let reply = from_receiver.recv().expect("it is sent");
                 black_box(keys.receive(&reply).expect("the reply"));
             });
-            let receiver = ReceiverSetUp::new(extension, seed);
+            let receiver = OtReceiverSetUp::new(extension, seed);
             to_sender.send(receiver.point().to_vec()).expect("it is received");
             let message = from_sender.recv().expect("it is sent");
             let (receiver, reply) = receiver.receive(&message).expect("its message");
@@ -110,15 +116,15 @@ fn together(repetitions: usize) {
     println!("{:<22} {}", "", times.ms());
 }
 
-fn extension(extension: Extension, repetitions: usize) {
+fn extension(extension: OtExtension, repetitions: usize) {
     let mut times = Times::new(repetitions);
     let offset = Block::from(u128::MAX / 3);
     let mut ends = None;
     for i in 0..repetitions {
         let seed = Block::from(i as u128);
-        let (sender, message) = times.measure(0, || SenderSetUp::new(extension, offset, seed));
+        let (sender, message) = times.measure(0, || OtSenderSetUp::new(extension, offset, seed));
         let (receiver, reply) = times.measure(1, || {
-            ReceiverSetUp::new(extension, seed).receive(&message).expect("its message")
+            OtReceiverSetUp::new(extension, seed).receive(&message).expect("its message")
         });
         let sender = times.measure(2, || sender.receive(&reply).expect("its message"));
         ends = Some((sender, receiver));
@@ -133,8 +139,8 @@ fn extension(extension: Extension, repetitions: usize) {
 
 fn rates(
     repetitions: usize,
-    sender: &mut Sender,
-    receiver: &mut Receiver,
+    sender: &mut OtExtensionSender,
+    receiver: &mut OtExtensionReceiver,
     is_random: bool,
 ) -> Times {
     let choices = vec![0x35; CALL / 8];

@@ -2,7 +2,8 @@
 //!
 //! The transfers are correlated: the sender has one secret offset, and gets a block q for each
 //! transfer; the receiver gets q for the choice 0, and q plus the offset (exclusive or) for the
-//! choice 1. Hashed they are random transfers: [`Sender::random`], [`Receiver::random`].
+//! choice 1. Hashed they are random transfers: [`OtExtensionSender::random`],
+//! [`OtExtensionReceiver::random`].
 //!
 //! `SoftSpokenOT` (Roy 2022) with k bits a tree; with k = 1 it is the extension of Ishai, Kilian,
 //! Nissim, Petrank 2003 in the form of Asharov, Lindell, Schneider, Zohner 2013. For each tree of
@@ -13,14 +14,19 @@
 //!
 //! ```
 //! use blocks::Block;
-//! use sunder_ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+//! use sunder_ot::extension::{
+//!     OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
+//! };
 //!
 //! # fn main() -> Result<(), sunder_ot::Error> {
 //! // Real offsets and seeds come from the system's random source.
 //! let offset = Block::from(0x0123_4567_89ab_cdef);
-//! let extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
-//! let (sender, to_receiver) = SenderSetUp::new(extension, offset, Block::from(1));
-//! let receiver = ReceiverSetUp::new(extension, Block::from(2));
+//! let extension = OtExtension {
+//!     kind: OtExtensionKind::SoftSpoken4,
+//!     security: OtExtensionSecurity::SemiHonest,
+//! };
+//! let (sender, to_receiver) = OtSenderSetUp::new(extension, offset, Block::from(1));
+//! let receiver = OtReceiverSetUp::new(extension, Block::from(2));
 //! let (mut receiver, to_sender) = receiver.receive(&to_receiver)?;
 //! let mut sender = sender.receive(&to_sender)?;
 //!
@@ -41,22 +47,22 @@ mod sender;
 mod set_up;
 mod tree;
 
-pub use receiver::Receiver;
-pub use sender::Sender;
-pub use set_up::{ReceiverSetUp, SENDER_LEN, SenderKeys, SenderSetUp};
+pub use receiver::OtExtensionReceiver;
+pub use sender::OtExtensionSender;
+pub use set_up::{OtReceiverSetUp, OtSenderBaseKeys, OtSenderSetUp, SENDER_LEN};
 
 /// The bits of an offset, and the base transfers of a set-up.
 pub const BASE_TRANSFERS: usize = 128;
 
 /// How many transfers are made at a time: what fits in the caches.
-const PIECE: usize = 8192;
+const PIECE_TRANSFERS: usize = 8192;
 
 /// The length of the salt with which the receiver's set-up message begins, in bytes.
 const SALT_LEN: usize = 16;
 
 /// How many base transfers make a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OtExtensionKind {
     /// One: 16 bytes a transfer, and the least computation.
     Iknp,
     /// Two: 8 bytes a transfer.
@@ -70,7 +76,7 @@ pub enum Kind {
 /// Against what the sender is secure. The receiver is secure against any sender that follows the
 /// protocol, in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Security {
+pub enum OtExtensionSecurity {
     /// A receiver that follows the protocol.
     SemiHonest,
     /// Any receiver: the sender checks that the receiver used the same choices in all rows (Roy
@@ -82,14 +88,14 @@ pub enum Security {
 
 /// Which extension. Both ends have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extension {
+pub struct OtExtension {
     /// How many base transfers make a tree.
-    pub kind: Kind,
+    pub kind: OtExtensionKind,
     /// Against what it is secure.
-    pub security: Security,
+    pub security: OtExtensionSecurity,
 }
 
-impl Kind {
+impl OtExtensionKind {
     /// All of them, by increasing computation.
     pub const ALL: [Self; 4] =
         [Self::Iknp, Self::SoftSpoken2, Self::SoftSpoken4, Self::SoftSpoken8];
@@ -113,11 +119,11 @@ impl Kind {
     }
 }
 
-impl Extension {
+impl OtExtension {
     /// The length of the receiver's message for `count` transfers, in bytes.
     pub fn message_len(self, count: usize) -> usize {
-        let whole = (count / PIECE).saturating_mul(self.piece_len(PIECE));
-        let rest = count % PIECE;
+        let whole = (count / PIECE_TRANSFERS).saturating_mul(self.piece_len(PIECE_TRANSFERS));
+        let rest = count % PIECE_TRANSFERS;
         whole.saturating_add(if rest == 0 { 0 } else { self.piece_len(rest) })
     }
 
@@ -135,7 +141,7 @@ impl Extension {
     }
 
     const fn is_checked(self) -> bool {
-        matches!(self.security, Security::MaliciousReceiver)
+        matches!(self.security, OtExtensionSecurity::MaliciousReceiver)
     }
 
     /// The width of the rows for `count` transfers, in blocks: one more where it is checked.

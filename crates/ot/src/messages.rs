@@ -1,10 +1,10 @@
 //! Chosen messages of any length, by random transfers: the sender encrypts both messages of a
 //! transfer with its two keys, and the receiver decrypts the one that it chose.
 //!
-//! The keys come from [`crate::base`], [`crate::extension::Sender::random`] and
-//! [`crate::extension::Receiver::random`], and are used for nothing else. All messages of a call
-//! have the same length, and nothing of their content is checked: whoever can change ciphertexts
-//! changes messages.
+//! The keys come from [`crate::base`], [`crate::extension::OtExtensionSender::random`] and
+//! [`crate::extension::OtExtensionReceiver::random`], and are used for nothing else. All messages
+//! of a call have the same length, and nothing of their content is checked: whoever can change
+//! ciphertexts changes messages.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -21,7 +21,7 @@ use crate::error::{check_argument, check_len};
 /// # Errors
 /// If the messages are not two for each pair of keys.
 pub fn encrypt(keys: &[[Block; 2]], messages: &[u8], len: usize) -> Result<Vec<u8>, Error> {
-    check_argument("bytes of messages", messages.len(), two_of(keys.len(), len))?;
+    check_argument("bytes of messages", messages.len(), pairs_len(keys.len(), len))?;
     let mut ciphertexts = messages.to_vec();
     if len > 0 {
         let of_keys = keys.as_flattened().iter().zip(ciphertexts.chunks_exact_mut(len));
@@ -42,7 +42,7 @@ pub fn decrypt(
     len: usize,
 ) -> Result<Vec<u8>, Error> {
     check_argument("bytes of choices", choices.len(), bytes_of(keys.len()))?;
-    check_len(ciphertexts, two_of(keys.len(), len))?;
+    check_len(ciphertexts, pairs_len(keys.len(), len))?;
     let mut messages = vec![0; ciphertexts.len() / 2];
     if !messages.is_empty() {
         let pairs = ciphertexts.chunks_exact(2 * len).zip(messages.chunks_exact_mut(len));
@@ -59,7 +59,7 @@ pub fn decrypt(
 }
 
 /// The length of two messages for each key.
-fn two_of(keys: usize, len: usize) -> usize {
+fn pairs_len(keys: usize, len: usize) -> usize {
     keys.saturating_mul(2).saturating_mul(len)
 }
 

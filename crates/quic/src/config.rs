@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
@@ -13,17 +13,17 @@ const KEEP_ALIVES_PER_SILENCE: u32 = 3;
 
 /// What one end of connections has, and how long it waits.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct QuicConfig {
     /// What this end proves to be.
-    pub identity: Arc<SecretKey>,
+    pub identity: Arc<IdentitySecretKey>,
     /// Whom it talks to.
-    pub peers: Peers,
+    pub peers: QuicPeerPolicy,
     /// The listener's key, if only those who know it may connect; both ends give it. `None` is
     /// standard QUIC, in which a listener shows its key to whoever asks; then peers' keys are taken
     /// for nothing, and not reported.
-    pub listener: Option<PublicKey>,
+    pub listener: Option<IdentityPublicKey>,
     /// How fast it sends.
-    pub congestion: Congestion,
+    pub congestion: QuicCongestionControl,
     /// How many bytes may be unacknowledged at first, if something is known of the path: its rate
     /// times its round-trip time.
     pub initial_window: Option<u64>,
@@ -33,21 +33,21 @@ pub struct Config {
     /// How long a client waits for the listener.
     pub connect_timeout: Duration,
     /// After how long without a word of the peer a connection fails.
-    pub silence: Duration,
+    pub idle_timeout: Duration,
 }
 
 /// Whose connections are accepted, and to whom one connects.
 #[derive(Clone, Debug)]
-pub enum Peers {
+pub enum QuicPeerPolicy {
     /// Those with one of these keys.
-    Only(Vec<PublicKey>),
+    Only(Vec<IdentityPublicKey>),
     /// Everybody: of a client, also an attacker on the path.
     DangerAny,
 }
 
 /// The congestion controls of `quinn-proto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
+pub enum QuicCongestionControl {
     /// CUBIC (RFC 9438): every loss is taken for congestion.
     Cubic,
     /// New Reno (RFC 9002, 7).
@@ -57,7 +57,7 @@ pub enum Congestion {
     Bbr,
 }
 
-impl Congestion {
+impl QuicCongestionControl {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Bbr, Self::Cubic, Self::NewReno];
 
@@ -71,25 +71,25 @@ impl Congestion {
     }
 }
 
-impl Config {
+impl QuicConfig {
     /// BBR, windows of 64 MiB (300 ms at 1.7 Gbit/s), 5 s to connect and 15 s of silence.
-    pub fn new(identity: Arc<SecretKey>, peers: Peers) -> Self {
+    pub fn new(identity: Arc<IdentitySecretKey>, peers: QuicPeerPolicy) -> Self {
         Self {
             identity,
             peers,
             listener: None,
-            congestion: Congestion::default(),
+            congestion: QuicCongestionControl::default(),
             initial_window: None,
             window: 64 << 20,
             connect_timeout: Duration::from_secs(5),
-            silence: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(15),
         }
     }
 
     pub(crate) fn transport(&self) -> io::Result<TransportConfig> {
         let mut transport = TransportConfig::default();
         let window = VarInt::from_u32(self.window);
-        let silence = IdleTimeout::try_from(self.silence).map_err(io::Error::other)?;
+        let silence = IdleTimeout::try_from(self.idle_timeout).map_err(io::Error::other)?;
         transport
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(1))
@@ -97,7 +97,7 @@ impl Config {
             .receive_window(window)
             .send_window(u64::from(self.window))
             .max_idle_timeout(Some(silence))
-            .keep_alive_interval(Some(self.silence / KEEP_ALIVES_PER_SILENCE))
+            .keep_alive_interval(Some(self.idle_timeout / KEEP_ALIVES_PER_SILENCE))
             .datagram_receive_buffer_size(None)
             .ack_frequency_config(Some(AckFrequencyConfig::default()))
             .congestion_controller_factory(self.controllers());
@@ -107,17 +107,17 @@ impl Config {
     fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
         let window = self.initial_window.map(|window| window.min(u64::from(self.window)));
         match self.congestion {
-            Congestion::Cubic => {
+            QuicCongestionControl::Cubic => {
                 let mut config = CubicConfig::default();
                 window.map(|window| config.initial_window(window));
                 Arc::new(config)
             }
-            Congestion::NewReno => {
+            QuicCongestionControl::NewReno => {
                 let mut config = NewRenoConfig::default();
                 window.map(|window| config.initial_window(window));
                 Arc::new(config)
             }
-            Congestion::Bbr => {
+            QuicCongestionControl::Bbr => {
                 let mut config = BbrConfig::default();
                 window.map(|window| config.initial_window(window));
                 Arc::new(config)

@@ -11,14 +11,17 @@ use quinn_proto::{
     StreamEvent, StreamId, VarInt, WriteError,
 };
 use rustls::pki_types::CertificateDer;
-use udp::streams::{self, Datagram, Phase, Read, State, Statistics, instant};
+use udp::streams::{
+    self, ReceivedDatagram, UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics,
+    instant,
+};
 
-use crate::config::Config;
+use crate::config::QuicConfig;
 use crate::error::QuicError;
-use crate::hub::Hub;
 use crate::identity;
-use crate::reassembly::Reassembly;
-use crate::refusal::{ConnectionIds, Reason};
+use crate::reassembly::QuicReorderBuffer;
+use crate::refusal::{QuicConnectionIds, QuicRefusalReason};
+use crate::shared_endpoint::SharedQuicEndpoint;
 
 /// The name that a client asks for. Keys say who the peer is.
 const SERVER_NAME: &str = "sunder";
@@ -28,28 +31,28 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection: one stream in each direction.
 #[expect(clippy::struct_excessive_bools, reason = "each holds or not, whatever the others do")]
-pub(crate) struct Driven {
-    hub: Hub,
+pub(crate) struct QuicConnection {
+    hub: SharedQuicEndpoint,
     handle: ConnectionHandle,
     connection: quinn_proto::Connection,
     is_client: bool,
-    config: Config,
+    config: QuicConfig,
     began_at: Duration,
     is_connected: bool,
     /// Of a client's first datagram.
-    first_ids: Option<ConnectionIds>,
+    initial_ids: Option<QuicConnectionIds>,
     /// When a client believes a refusal, which is not authentic.
-    refusal: Option<(Duration, Reason)>,
+    refusal: Option<(Duration, QuicRefusalReason)>,
     /// The stream to the peer, once there is one.
     outgoing: Option<StreamId>,
-    outgoing_state: Outgoing,
+    outgoing_state: QuicSendStreamState,
     incoming: Option<StreamId>,
-    received: Reassembly,
+    received: QuicReorderBuffer,
     /// Whether the end of the peer's stream has come.
-    is_whole: bool,
+    is_fully_received: bool,
     /// Nobody uses it any more: it ends after what was written has arrived.
     is_closing: bool,
-    lost: Option<QuicError>,
+    close_error: Option<QuicError>,
     /// Whether there may be something to be sent now.
     has_output: bool,
     /// As `quinn-proto` says, after everything was sent.
@@ -59,24 +62,24 @@ pub(crate) struct Driven {
 /// How far the stream to the peer is.
 #[expect(clippy::struct_excessive_bools, reason = "each holds or not, whatever the others do")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Outgoing {
+struct QuicSendStreamState {
     has_written: bool,
     is_blocked: bool,
     is_finished: bool,
     has_arrived: bool,
 }
 
-impl Driven {
+impl QuicConnection {
     /// A client's connection to `peer`. `seed` makes tests repeatable.
     pub(crate) fn connect(
         peer: SocketAddr,
-        config: &Config,
+        config: &QuicConfig,
         seed: Option<[u8; 32]>,
         now: Duration,
     ) -> io::Result<Self> {
         let mut client = ClientConfig::new(identity::client(config)?);
         client.transport_config(Arc::new(config.transport()?));
-        let hub = Hub::new(None, seed);
+        let hub = SharedQuicEndpoint::new(None, seed);
         let connected = hub.lock().endpoint.connect(instant(now), client, peer, SERVER_NAME);
         let (handle, connection) = connected.map_err(io::Error::other)?;
         Ok(Self::new(hub, handle, connection, true, config, now))
@@ -84,10 +87,10 @@ impl Driven {
 
     /// A connection that a listener has accepted.
     pub(crate) fn accepted(
-        hub: Hub,
+        hub: SharedQuicEndpoint,
         handle: ConnectionHandle,
         connection: quinn_proto::Connection,
-        config: &Config,
+        config: &QuicConfig,
         now: Duration,
     ) -> Self {
         let mut accepted = Self::new(hub, handle, connection, false, config, now);
@@ -96,11 +99,11 @@ impl Driven {
     }
 
     fn new(
-        hub: Hub,
+        hub: SharedQuicEndpoint,
         handle: ConnectionHandle,
         connection: quinn_proto::Connection,
         is_client: bool,
-        config: &Config,
+        config: &QuicConfig,
         now: Duration,
     ) -> Self {
         Self {
@@ -111,26 +114,26 @@ impl Driven {
             config: config.clone(),
             began_at: now,
             is_connected: false,
-            first_ids: None,
+            initial_ids: None,
             refusal: None,
             outgoing: None,
-            outgoing_state: Outgoing::default(),
+            outgoing_state: QuicSendStreamState::default(),
             incoming: None,
-            received: Reassembly::default(),
-            is_whole: false,
+            received: QuicReorderBuffer::default(),
+            is_fully_received: false,
             is_closing: false,
-            lost: None,
+            close_error: None,
             has_output: true,
             timeout: None,
         }
     }
 
     /// What a datagram means for the connection.
-    fn events_of(&self, now: Duration, datagram: &Datagram<'_>) -> Vec<ConnectionEvent> {
+    fn events_of(&self, now: Duration, datagram: &ReceivedDatagram<'_>) -> Vec<ConnectionEvent> {
         let mut hub = self.hub.lock();
         if !self.is_client {
             // The endpoint has looked at it.
-            return hub.take(self.handle);
+            return hub.take_queued_events(self.handle);
         }
         match hub.handle(now, datagram.from, datagram.bytes, &mut Vec::new()) {
             Some(DatagramEvent::ConnectionEvent(_, event)) => vec![event],
@@ -158,9 +161,9 @@ impl Driven {
                     self.outgoing = self.connection.streams().open(Dir::Uni);
                 }
                 Event::ConnectionLost { reason } => {
-                    let Config { connect_timeout, silence, .. } = self.config;
+                    let QuicConfig { connect_timeout, idle_timeout: silence, .. } = self.config;
                     let error = QuicError::of(&reason, self.is_connected, connect_timeout, silence);
-                    self.lost.get_or_insert(error);
+                    self.close_error.get_or_insert(error);
                 }
                 Event::Stream(event) => self.handle_stream_event(&event, now),
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
@@ -180,7 +183,7 @@ impl Driven {
             StreamEvent::Writable { .. } => self.outgoing_state.is_blocked = false,
             StreamEvent::Finished { .. } => self.outgoing_state.has_arrived = true,
             StreamEvent::Stopped { .. } => {
-                self.lost.get_or_insert(QuicError::Closed);
+                self.close_error.get_or_insert(QuicError::Closed);
             }
             StreamEvent::Opened { dir: Dir::Bi } | StreamEvent::Available { .. } => {}
         }
@@ -189,7 +192,7 @@ impl Driven {
     /// Takes what has arrived of the peer's stream, in any order: `quinn-proto` fails if it has to
     /// keep more than 1,024 separate parts of a stream.
     fn receive(&mut self, now: Duration) {
-        let Some(id) = self.incoming.filter(|_| !self.is_whole) else { return };
+        let Some(id) = self.incoming.filter(|_| !self.is_fully_received) else { return };
         let window = self.config.window as usize;
         let mut stream = self.connection.recv_stream(id);
         let Ok(mut chunks) = stream.read(false) else { return };
@@ -201,12 +204,12 @@ impl Driven {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => self.received.insert(chunk.offset, chunk.bytes),
                 Ok(None) => {
-                    self.is_whole = true;
+                    self.is_fully_received = true;
                     break;
                 }
                 Err(ReadError::Blocked) => break,
                 Err(ReadError::Reset(_)) => {
-                    self.lost.get_or_insert(QuicError::Truncated);
+                    self.close_error.get_or_insert(QuicError::Truncated);
                     break;
                 }
             }
@@ -219,7 +222,7 @@ impl Driven {
     }
 
     fn fail(&mut self, now: Duration, error: QuicError) {
-        self.lost.get_or_insert(error);
+        self.close_error.get_or_insert(error);
         self.connection.close(instant(now), VarInt::from_u32(1), Bytes::new());
         self.has_output = true;
     }
@@ -234,14 +237,14 @@ impl Driven {
     }
 
     fn is_over(&self) -> bool {
-        self.lost.is_some() || self.connection.is_closed()
+        self.close_error.is_some() || self.connection.is_closed()
     }
 }
 
-impl streams::Connection for Driven {
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
-        let first_ids = self.first_ids.as_ref();
-        if let Some(reason) = first_ids.and_then(|ids| ids.refused_by(datagram.bytes)) {
+impl streams::UdpStreamConnection for QuicConnection {
+    fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>) {
+        let first_ids = self.initial_ids.as_ref();
+        if let Some(reason) = first_ids.and_then(|ids| ids.parse_refusal(datagram.bytes)) {
             self.refusal.get_or_insert((now + REFUSAL_WAIT, reason));
             return;
         }
@@ -257,8 +260,8 @@ impl streams::Connection for Driven {
             && now >= at
         {
             let error = match reason {
-                Reason::OtherKey => QuicError::OtherKey,
-                Reason::Insecure => QuicError::Insecure,
+                QuicRefusalReason::OtherKey => QuicError::OtherKey,
+                QuicRefusalReason::Insecure => QuicError::Insecure,
             };
             self.fail(now, error);
         }
@@ -278,7 +281,7 @@ impl streams::Connection for Driven {
         }
         let connecting = self.began_at + self.config.connect_timeout;
         let connecting = self.refusal.map_or(connecting, |(at, _)| at.min(connecting));
-        let connecting = (!self.is_connected && self.lost.is_none()).then_some(connecting);
+        let connecting = (!self.is_connected && self.close_error.is_none()).then_some(connecting);
         let next = [self.timeout, connecting].into_iter().flatten().min();
         Some(next.unwrap_or(Duration::MAX))
     }
@@ -286,8 +289,8 @@ impl streams::Connection for Driven {
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
         let transmit = self.connection.poll_transmit(instant(now), 1, datagram);
         if let Some(transmit) = transmit {
-            if self.is_client && self.first_ids.is_none() {
-                self.first_ids = ConnectionIds::of_first(datagram);
+            if self.is_client && self.initial_ids.is_none() {
+                self.initial_ids = QuicConnectionIds::from_initial(datagram);
             }
             return Some(transmit.destination);
         }
@@ -297,28 +300,28 @@ impl streams::Connection for Driven {
         None
     }
 
-    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read> {
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead> {
         let count = self.received.read(to);
         self.receive(now);
         if count > 0 {
-            return Ok(Read::Bytes(count));
+            return Ok(UdpStreamRead::Bytes(count));
         }
         if self.received.ready_len() > 0 {
-            return Ok(Read::Bytes(self.received.read(to)));
+            return Ok(UdpStreamRead::Bytes(self.received.read(to)));
         }
-        if self.is_whole {
-            return Ok(Read::End);
+        if self.is_fully_received {
+            return Ok(UdpStreamRead::End);
         }
-        match &self.lost {
+        match &self.close_error {
             Some(QuicError::Closed) => Err(QuicError::Truncated.into()),
             Some(error) => Err(error.clone().into()),
             None if self.connection.is_closed() => Err(QuicError::ClosedHere.into()),
-            None => Ok(Read::Nothing),
+            None => Ok(UdpStreamRead::Nothing),
         }
     }
 
     fn write(&mut self, bytes: &[u8], _now: Duration) -> io::Result<usize> {
-        if let Some(error) = &self.lost {
+        if let Some(error) = &self.close_error {
             return Err(error.clone().into());
         }
         if self.outgoing_state.is_finished || self.is_closing {
@@ -351,7 +354,7 @@ impl streams::Connection for Driven {
     }
 
     fn is_flushed(&self) -> bool {
-        let Outgoing { has_written, is_finished, has_arrived, .. } = self.outgoing_state;
+        let QuicSendStreamState { has_written, is_finished, has_arrived, .. } = self.outgoing_state;
         if is_finished { has_arrived } else { !has_written }
     }
 
@@ -367,22 +370,22 @@ impl streams::Connection for Driven {
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> UdpStreamState {
         let is_over = self.is_over();
         let phase = match (is_over, self.is_connected) {
-            (true, _) => Phase::Over,
-            (false, true) => Phase::Open,
-            (false, false) => Phase::Connecting,
+            (true, _) => UdpStreamPhase::Over,
+            (false, true) => UdpStreamPhase::Open,
+            (false, false) => UdpStreamPhase::Connecting,
         };
-        State {
+        UdpStreamState {
             phase,
-            is_readable: is_over || self.is_whole || self.received.ready_len() > 0,
+            is_readable: is_over || self.is_fully_received || self.received.ready_len() > 0,
             is_writable: is_over || (self.is_connected && !self.outgoing_state.is_blocked),
         }
     }
 
     fn error(&self) -> Option<io::Error> {
-        match &self.lost {
+        match &self.close_error {
             None | Some(QuicError::Closed) if self.is_connected => None,
             lost => lost.clone().map(io::Error::from),
         }
@@ -399,7 +402,7 @@ impl streams::Connection for Driven {
         Some(identity::peer_key(&shown)?.to_bytes())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> UdpStreamStatistics {
         let counted = self.connection.stats();
         let seconds = counted.path.rtt.as_secs_f64();
         #[expect(
@@ -409,14 +412,14 @@ impl streams::Connection for Driven {
             reason = "an estimate, which saturates"
         )]
         let rate = (counted.path.cwnd as f64 / seconds) as u64;
-        Statistics {
+        UdpStreamStatistics {
             packets_sent: counted.path.sent_packets.saturating_sub(counted.path.lost_packets),
             packets_repeated: counted.path.lost_packets,
             packets_received: counted.udp_rx.datagrams,
             round_trip: self.is_connected.then_some(counted.path.rtt),
             congestion: Some(self.config.congestion.name()),
             rate_bytes_per_s: (self.is_connected && seconds > 0.0).then_some(rate),
-            ..Statistics::default()
+            ..UdpStreamStatistics::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use quinn_proto::crypto;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,8 +19,8 @@ use rustls::{
     PeerMisbehaved, ServerConfig, SignatureAlgorithm, SignatureScheme, Tls13CipherSuite,
 };
 
-use crate::config::{Config, Peers};
-use crate::first_keys::{self, FirstKeys};
+use crate::config::{QuicConfig, QuicPeerPolicy};
+use crate::initial_keys::{self, InitialKeyDeriver};
 
 /// What comes before the 32 bytes of an Ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, 4).
 const SPKI_PREFIX: [u8; 12] =
@@ -30,30 +30,30 @@ const SPKI_PREFIX: [u8; 12] =
 const APPLICATION: &[u8] = b"sunder";
 
 /// The client's side of handshakes.
-pub(crate) fn client(config: &Config) -> io::Result<Arc<dyn crypto::ClientConfig>> {
+pub(crate) fn client(config: &QuicConfig) -> io::Result<Arc<dyn crypto::ClientConfig>> {
     let tls = client_tls(config).map_err(io::Error::other)?;
     let tls = Arc::new(QuicClientConfig::try_from(tls).map_err(io::Error::other)?);
     let first = first_keys(config)?;
-    Ok(first.map_or(tls.clone(), |first| Arc::new(first_keys::Client { tls, first })))
+    Ok(first.map_or(tls.clone(), |first| Arc::new(initial_keys::KeyedTlsClient { tls, first })))
 }
 
 /// The listener's side of handshakes.
-pub(crate) fn server(config: &Config) -> io::Result<Arc<dyn crypto::ServerConfig>> {
+pub(crate) fn server(config: &QuicConfig) -> io::Result<Arc<dyn crypto::ServerConfig>> {
     let tls = server_tls(config).map_err(io::Error::other)?;
     let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
     let first = first_keys(config)?;
-    Ok(first.map_or(tls.clone(), |first| Arc::new(first_keys::Server { tls, first })))
+    Ok(first.map_or(tls.clone(), |first| Arc::new(initial_keys::KeyedTlsServer { tls, first })))
 }
 
-fn first_keys(config: &Config) -> io::Result<Option<FirstKeys>> {
+fn first_keys(config: &QuicConfig) -> io::Result<Option<InitialKeyDeriver>> {
     let Some(listener) = config.listener else { return Ok(None) };
     let suite = cipher_suite::TLS13_AES_128_GCM_SHA256;
     let suite = suite.tls13().and_then(Tls13CipherSuite::quic_suite);
     let suite = suite.ok_or_else(|| io::Error::other("no cipher suite for QUIC"))?;
-    Ok(Some(FirstKeys { listener, suite }))
+    Ok(Some(InitialKeyDeriver { listener, suite }))
 }
 
-fn client_tls(config: &Config) -> Result<ClientConfig, Error> {
+fn client_tls(config: &QuicConfig) -> Result<ClientConfig, Error> {
     let mut tls = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
@@ -67,7 +67,7 @@ fn client_tls(config: &Config) -> Result<ClientConfig, Error> {
     Ok(tls)
 }
 
-fn server_tls(config: &Config) -> Result<ServerConfig, Error> {
+fn server_tls(config: &QuicConfig) -> Result<ServerConfig, Error> {
     let mut tls = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(PeerVerifier(config.peers.clone())))
@@ -81,7 +81,7 @@ fn server_tls(config: &Config) -> Result<ServerConfig, Error> {
 }
 
 /// The peer's key, of what it has shown and proved in the handshake.
-pub(crate) fn peer_key(shown: &[CertificateDer<'_>]) -> Option<PublicKey> {
+pub(crate) fn peer_key(shown: &[CertificateDer<'_>]) -> Option<IdentityPublicKey> {
     parse(shown.first()?)
 }
 
@@ -96,24 +96,24 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-fn encode(key: PublicKey) -> Vec<u8> {
+fn encode(key: IdentityPublicKey) -> Vec<u8> {
     [&SPKI_PREFIX[..], &key.to_bytes()].concat()
 }
 
-fn parse(encoded: &[u8]) -> Option<PublicKey> {
-    PublicKey::from_bytes(encoded.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?).ok()
+fn parse(encoded: &[u8]) -> Option<IdentityPublicKey> {
+    IdentityPublicKey::from_bytes(encoded.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?).ok()
 }
 
-fn own_key(identity: &Arc<SecretKey>) -> Arc<CertifiedKey> {
+fn own_key(identity: &Arc<IdentitySecretKey>) -> Arc<CertifiedKey> {
     let shown = CertificateDer::from(encode(identity.public()));
-    Arc::new(CertifiedKey::new(vec![shown], Arc::new(Identity(identity.clone()))))
+    Arc::new(CertifiedKey::new(vec![shown], Arc::new(QuicSigningKey(identity.clone()))))
 }
 
 /// The own key, which signs handshakes.
 #[derive(Clone, Debug)]
-struct Identity(Arc<SecretKey>);
+struct QuicSigningKey(Arc<IdentitySecretKey>);
 
-impl SigningKey for Identity {
+impl SigningKey for QuicSigningKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let is_offered = offered.contains(&SignatureScheme::ED25519);
         is_offered.then(|| Box::new(self.clone()) as Box<dyn Signer>)
@@ -128,7 +128,7 @@ impl SigningKey for Identity {
     }
 }
 
-impl Signer for Identity {
+impl Signer for QuicSigningKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         Ok(self.0.sign(message).to_vec())
     }
@@ -140,14 +140,14 @@ impl Signer for Identity {
 
 /// Checks the peer's key and its signature of the handshake.
 #[derive(Debug)]
-struct PeerVerifier(Peers);
+struct PeerVerifier(QuicPeerPolicy);
 
 impl PeerVerifier {
     fn verify_key(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
         let key = parse(shown).ok_or(CertificateError::BadEncoding)?;
         let is_expected = match &self.0 {
-            Peers::Only(keys) => keys.contains(&key),
-            Peers::DangerAny => true,
+            QuicPeerPolicy::Only(keys) => keys.contains(&key),
+            QuicPeerPolicy::DangerAny => true,
         };
         if is_expected {
             Ok(())

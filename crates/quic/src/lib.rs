@@ -8,16 +8,21 @@
 //! use std::io::{Read, Write};
 //! use std::sync::Arc;
 //!
-//! use keys::SecretKey;
-//! use sunder_quic::{Config, Peers};
+//! use keys::IdentitySecretKey;
+//! use sunder_quic::{QuicConfig, QuicPeerPolicy};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (client, server) = (Arc::new(SecretKey::new(&[1; 32])), Arc::new(SecretKey::new(&[2; 32])));
+//! let (client, server) =
+//!     (Arc::new(IdentitySecretKey::new(&[1; 32])), Arc::new(IdentitySecretKey::new(&[2; 32])));
 //! let listener = Some(server.public());
-//! let of_server =
-//!     Config { listener, ..Config::new(server.clone(), Peers::Only(vec![client.public()])) };
-//! let of_client =
-//!     Config { listener, ..Config::new(client.clone(), Peers::Only(vec![server.public()])) };
+//! let of_server = QuicConfig {
+//!     listener,
+//!     ..QuicConfig::new(server.clone(), QuicPeerPolicy::Only(vec![client.public()]))
+//! };
+//! let of_client = QuicConfig {
+//!     listener,
+//!     ..QuicConfig::new(client.clone(), QuicPeerPolicy::Only(vec![server.public()]))
+//! };
 //!
 //! let acceptor = sunder_quic::listen("127.0.0.1:0".parse()?, &of_server, 1)?;
 //! let mut to_server = sunder_quic::connect(acceptor.local_addr(), &of_client)?;
@@ -36,35 +41,35 @@ mod config;
 mod connection;
 mod endpoint;
 mod error;
-mod first_keys;
-mod hub;
 mod identity;
+mod initial_keys;
 mod reassembly;
 mod refusal;
+mod shared_endpoint;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use udp::streams::{self, Acceptor, Stream};
-use udp::{BindTo, Socket};
+use udp::streams::{self, UdpStream, UdpStreamAcceptor};
+use udp::{SocketBinding, UdpBatchSocket};
 
-pub use config::{Config, Congestion, Peers};
-pub use endpoint::Endpoint;
+pub use config::{QuicConfig, QuicCongestionControl, QuicPeerPolicy};
+pub use endpoint::QuicEndpoint;
 pub use error::QuicError;
 
 /// Connects to a listener and waits for the handshake.
 ///
 /// # Errors
 /// If there is no socket, or as [`QuicError`] says.
-pub fn connect(peer: SocketAddr, config: &Config) -> io::Result<Stream> {
+pub fn connect(peer: SocketAddr, config: &QuicConfig) -> io::Result<UdpStream> {
     let local = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    let socket = Socket::bind(&BindTo { local, device: None })?;
-    let connection = connection::Driven::connect(peer, config, None, streams::now())?;
+    let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
+    let connection = connection::QuicConnection::connect(peer, config, None, streams::now())?;
     streams::connect(socket, Box::new(connection))
 }
 
@@ -72,7 +77,11 @@ pub fn connect(peer: SocketAddr, config: &Config) -> io::Result<Stream> {
 ///
 /// # Errors
 /// If the address cannot be used.
-pub fn listen(local: SocketAddr, config: &Config, backlog: usize) -> io::Result<Acceptor> {
-    let socket = Socket::bind(&BindTo { local, device: None })?;
-    Acceptor::new(socket, vec![Box::new(Endpoint::new(config, None)?)], backlog)
+pub fn listen(
+    local: SocketAddr,
+    config: &QuicConfig,
+    backlog: usize,
+) -> io::Result<UdpStreamAcceptor> {
+    let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
+    UdpStreamAcceptor::new(socket, vec![Box::new(QuicEndpoint::new(config, None)?)], backlog)
 }

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes};
 
 /// Parts of a stream that have arrived in any order, without overlaps.
 #[derive(Debug, Default)]
-pub(crate) struct Reassembly {
+pub(crate) struct QuicReorderBuffer {
     /// In order, not yet read.
     ready: VecDeque<Bytes>,
     ready_len: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Reassembly {
     next: u64,
 }
 
-impl Reassembly {
+impl QuicReorderBuffer {
     /// Takes a part.
     pub(crate) fn insert(&mut self, position: u64, bytes: Bytes) {
         if position != self.next {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn parts_in_any_order_are_a_stream() {
-        let mut parts = Reassembly::default();
+        let mut parts = QuicReorderBuffer::default();
         for (position, bytes) in [(3, "de"), (8, "ij"), (5, "fgh"), (0, "abc"), (10, "k")] {
             parts.insert(position, Bytes::from(bytes));
         }

@@ -4,11 +4,11 @@
 //! them, and a close of QUIC could not be read by the client. The refusal is a Version Negotiation
 //! packet (RFC 9000, 17.2.1), which is not encrypted, with one version that does not exist.
 
-use crate::first_keys::VERSION;
+use crate::initial_keys::VERSION;
 
 /// Why a listener refuses, as a version in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum QuicRefusalReason {
     /// The listener has another key: "SNDK".
     OtherKey = 0x534e_444b,
     /// The listener is insecure: "SNDI".
@@ -29,12 +29,12 @@ const MAX_ID_LEN: usize = 20;
 
 /// The connection identifiers in a datagram's first header: of the receiver and of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionIds {
+pub(crate) struct QuicConnectionIds {
     receiver: Vec<u8>,
     sender: Vec<u8>,
 }
 
-impl ConnectionIds {
+impl QuicConnectionIds {
     /// The identifiers, and the rest of the datagram. `None` without a long header.
     fn parse(datagram: &[u8]) -> Option<(u32, Self, &[u8])> {
         let (first, rest) = datagram.split_first()?;
@@ -47,14 +47,14 @@ impl ConnectionIds {
     }
 
     /// The identifiers of a client's first datagram, if it is one: an Initial packet, padded.
-    pub(crate) fn of_first(datagram: &[u8]) -> Option<Self> {
+    pub(crate) fn from_initial(datagram: &[u8]) -> Option<Self> {
         let is_initial = datagram.first()? & PACKET_TYPE == 0 && datagram.len() >= MIN_FIRST_LEN;
         let (version, ids, _) = Self::parse(datagram)?;
         (is_initial && version == VERSION).then_some(ids)
     }
 
     /// The refusal of a connection whose first datagram has these.
-    pub(crate) fn refusal(&self, reason: Reason) -> Vec<u8> {
+    pub(crate) fn refusal(&self, reason: QuicRefusalReason) -> Vec<u8> {
         let mut refusal = vec![LONG_HEADER, 0, 0, 0, 0];
         for id in [&self.sender, &self.receiver] {
             refusal.extend(u8::try_from(id.len()));
@@ -65,10 +65,10 @@ impl ConnectionIds {
     }
 
     /// Why a datagram refuses the connection whose first datagram had these, if it does.
-    pub(crate) fn refused_by(&self, datagram: &[u8]) -> Option<Reason> {
+    pub(crate) fn parse_refusal(&self, datagram: &[u8]) -> Option<QuicRefusalReason> {
         let (version, answer, rest) = Self::parse(datagram)?;
         let is_for_this = answer.receiver == self.sender && answer.sender == self.receiver;
-        let all = [Reason::OtherKey, Reason::Insecure];
+        let all = [QuicRefusalReason::OtherKey, QuicRefusalReason::Insecure];
         let reason = all.into_iter().find(|reason| rest == (*reason as u32).to_be_bytes());
         reason.filter(|_| version == 0 && is_for_this)
     }
@@ -87,16 +87,19 @@ mod tests {
     #[test]
     fn a_refusal_is_for_one_connection() {
         let first = |ids: &[u8]| [&[0xc3, 0, 0, 0, 1][..], ids, &[0; 1200]].concat();
-        let ids = ConnectionIds::of_first(&first(&[2, 7, 8, 3, 4, 5, 6])).unwrap();
-        let other = ConnectionIds::of_first(&first(&[2, 7, 9, 3, 4, 5, 6])).unwrap();
-        let refusal = ids.refusal(Reason::OtherKey);
+        let ids = QuicConnectionIds::from_initial(&first(&[2, 7, 8, 3, 4, 5, 6])).unwrap();
+        let other = QuicConnectionIds::from_initial(&first(&[2, 7, 9, 3, 4, 5, 6])).unwrap();
+        let refusal = ids.refusal(QuicRefusalReason::OtherKey);
         assert_eq!(refusal, b"\xc0\0\0\0\0\x03\x04\x05\x06\x02\x07\x08SNDK");
-        assert_eq!(ids.refused_by(&refusal), Some(Reason::OtherKey));
-        assert_eq!(ids.refused_by(&ids.refusal(Reason::Insecure)), Some(Reason::Insecure));
-        assert_eq!(other.refused_by(&refusal), None);
+        assert_eq!(ids.parse_refusal(&refusal), Some(QuicRefusalReason::OtherKey));
+        assert_eq!(
+            ids.parse_refusal(&ids.refusal(QuicRefusalReason::Insecure)),
+            Some(QuicRefusalReason::Insecure)
+        );
+        assert_eq!(other.parse_refusal(&refusal), None);
         for len in 0..refusal.len() {
-            assert_eq!(ids.refused_by(&refusal[..len]), None, "{len}");
+            assert_eq!(ids.parse_refusal(&refusal[..len]), None, "{len}");
         }
-        assert_eq!(ConnectionIds::of_first(&first(&[21; 60])), None);
+        assert_eq!(QuicConnectionIds::from_initial(&first(&[21; 60])), None);
     }
 }

@@ -4,9 +4,9 @@ mod pair;
 
 use std::time::Duration;
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
-use crate::{Congestion, Peers};
+use crate::{QuicCongestionControl, QuicPeerPolicy};
 use pair::{Pair, Path, config};
 
 fn path(delay_ms: u64, rate_bps: u64, loss_permille: u64) -> Path {
@@ -27,7 +27,7 @@ fn a_stream_arrives_on_any_path() {
 /// The library alone gives up here: it overshoots, and then lacks thousands of parts at a time.
 #[test]
 fn many_gaps_do_not_end_a_connection() {
-    for congestion in [Congestion::Bbr, Congestion::Cubic] {
+    for congestion in [QuicCongestionControl::Bbr, QuicCongestionControl::Cubic] {
         let (mut client, server) = config();
         client.congestion = congestion;
         client.initial_window = Some(40 << 20);
@@ -58,24 +58,24 @@ fn a_peer_that_disappears_is_an_error_in_time() {
 #[test]
 fn keys_decide_who_connects() {
     let (client, server) = config();
-    let other = SecretKey::new(&[9; 32]).public();
+    let other = IdentitySecretKey::new(&[9; 32]).public();
     let pair = Pair::connect(1, path(1, 50_000_000, 0), &client, &server).unwrap();
     assert_eq!(pair.peer_keys(), [server.identity.public(), client.identity.public()]);
 
     // A client with another key of the listener is told so.
     for listener in [Some(other), None] {
-        let stranger = crate::Config { listener, ..client.clone() };
+        let stranger = crate::QuicConfig { listener, ..client.clone() };
         let error = Pair::connect(1, path(1, 50_000_000, 0), &stranger, &server).err().unwrap();
         assert_eq!(error, "the listener there has another key than the expected one");
     }
-    let insecure = crate::Config { listener: None, ..server.clone() };
+    let insecure = crate::QuicConfig { listener: None, ..server.clone() };
     let error = Pair::connect(1, path(1, 50_000_000, 0), &client, &insecure).err().unwrap();
     assert_eq!(error, "the listener there does not encrypt");
     // Nor is another listener taken for it, or another client admitted.
-    let expects = crate::Config { peers: Peers::Only(vec![other]), ..client.clone() };
+    let expects = crate::QuicConfig { peers: QuicPeerPolicy::Only(vec![other]), ..client.clone() };
     let error = Pair::connect(1, path(1, 50_000_000, 0), &expects, &server).err().unwrap();
     assert!(error.starts_with("the peer does not have the key that was expected"), "{error}");
-    let expects = crate::Config { peers: Peers::Only(vec![other]), ..server };
+    let expects = crate::QuicConfig { peers: QuicPeerPolicy::Only(vec![other]), ..server };
     let mut pair = match Pair::connect(1, path(1, 50_000_000, 0), &client, &expects) {
         Ok(pair) => pair,
         Err(error) => return assert!(error.starts_with("the peer did not accept"), "{error}"),

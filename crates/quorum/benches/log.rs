@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use service::listening::listen;
-use sunder_quorum::consensus::{Consensus, ConsensusStatus, Monitor, Settings};
-use sunder_quorum::links::{Links, Peer};
+use sunder_quorum::consensus::{
+    ConsensusLog, ConsensusMonitor, ConsensusSettings, ConsensusStatus,
+};
+use sunder_quorum::links::{QuorumLinks, QuorumPeer};
 use sunder_quorum::log::{AgreementLog, EntryCheck, Height, ServerSet, Voter};
-use sunder_quorum::{Digest, VotingSecret};
+use sunder_quorum::{Sha256Digest, VotingSecret};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -29,15 +31,15 @@ struct Server {
     number: u8,
     folder: TempDir,
     address: SocketAddr,
-    links: Arc<Links>,
-    monitor: Monitor,
+    links: Arc<QuorumLinks>,
+    monitor: ConsensusMonitor,
     submit: UnboundedSender<Bytes>,
     committed: UnboundedReceiver<Bytes>,
     service: JoinHandle<Height>,
 }
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number + 1; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number + 1; 32])
 }
 
 fn voting(number: u8) -> VotingSecret {
@@ -53,15 +55,15 @@ async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height
         }
     };
     let address = listening[0].address().expect("bound");
-    let (links, [inbox, ..]) = Links::start(secret(number), listening);
+    let (links, [inbox, ..]) = QuorumLinks::start(secret(number), listening);
     let links = Arc::new(links);
     let voter =
         |number| Voter { identity: secret(number).public(), key: Some(voting(number).public()) };
     let set = ServerSet::new((0..4).map(voter)).expect("four");
     let key = Arc::new(voting(number));
-    let mut log = Consensus::start(Settings {
+    let mut log = ConsensusLog::start(ConsensusSettings {
         identity: secret(number).public(),
-        log: Digest([7; 32]),
+        log: Sha256Digest([7; 32]),
         links: Arc::clone(&links),
         inbox,
         store: folder.path().join("log.sqlite"),
@@ -106,7 +108,8 @@ impl Server {
 }
 
 fn link(servers: &[Server]) {
-    let peer = |it: &Server| Peer { key: secret(it.number).public(), address: it.address.into() };
+    let peer =
+        |it: &Server| QuorumPeer { key: secret(it.number).public(), address: it.address.into() };
     let peers: Vec<_> = servers.iter().map(peer).collect();
     for server in servers {
         server.links.set_peers(&peers);
@@ -212,7 +215,7 @@ async fn run() -> [f64; 8] {
 }
 
 /// Waits for a state of the log.
-async fn wait(monitor: &Monitor, is_reached: impl Fn(&ConsensusStatus) -> bool) {
+async fn wait(monitor: &ConsensusMonitor, is_reached: impl Fn(&ConsensusStatus) -> bool) {
     while !is_reached(&monitor.status()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -8,9 +8,11 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use sharing::Generator;
-use sunder_quorum::in_process::{RefreshReport, Sent, ServerRun, Setting, Work};
-use sunder_quorum::{Combination, DealerKey, ShareRange};
+use sharing::RandomGenerator;
+use sunder_quorum::in_process::{
+    GroupKeyParameters, RefreshProcessorTime, RefreshReport, SentVolume, ServerRefreshReport,
+};
+use sunder_quorum::{CombinatorialSharing, DealerKey, ShareRange};
 
 /// The number of refreshes for each f, of which the median counts.
 const RUNS: [usize; 4] = [9, 5, 3, 1];
@@ -18,11 +20,11 @@ const RUNS: [usize; 4] = [9, 5, 3, 1];
 fn main() {
     let asked: Vec<u8> = env::args().filter_map(|argument| argument.parse().ok()).collect();
     let sizes = if asked.is_empty() { vec![1, 2, 3] } else { asked };
-    let mut generator = Generator::seeded().expect("random bytes");
+    let mut generator = RandomGenerator::seeded().expect("random bytes");
     for bits in [1024, 2048] {
         let key = DealerKey::generate(bits, &mut generator).expect("a key");
         let begin = Instant::now();
-        let setting = Setting::new(key.group(), ShareRange::new(bits));
+        let setting = GroupKeyParameters::new(key.group(), ShareRange::new(bits));
         println!("{bits} bits, tables of powers in {:.0} ms", ms(begin.elapsed()));
         println!(
             "{:>2} {:>9} {:>9} {:>9} | {:>8} {:>8} {:>8} {:>8} {:>9} | {:>9} {:>9} {:>9}",
@@ -40,7 +42,7 @@ fn main() {
             "log, KB",
         );
         for &faulty in &sizes {
-            let combination = Combination::new(faulty).expect("at most 4");
+            let combination = CombinatorialSharing::new(faulty).expect("at most 4");
             let mut group = setting.deal(&key, &combination, &mut generator).expect("random bytes");
             let mut runs = Vec::new();
             for _ in 0..RUNS[usize::from(faulty - 1)] {
@@ -58,10 +60,10 @@ fn print(faulty: u8, runs: &mut [RefreshReport]) {
     runs.sort_by_key(RefreshReport::took);
     let median = &runs[runs.len() / 2];
     let servers = || median.old.iter().chain(&median.new);
-    let total = |part: fn(&Work) -> Duration| {
+    let total = |part: fn(&RefreshProcessorTime) -> Duration| {
         servers().map(|server| part(&server.work)).sum::<Duration>().as_secs_f64()
     };
-    let mean = |servers: &[ServerRun], part: fn(&ServerRun) -> Sent| {
+    let mean = |servers: &[ServerRefreshReport], part: fn(&ServerRefreshReport) -> SentVolume| {
         let bytes: usize = servers.iter().map(|server| part(server).bytes).sum();
         bytes as f64 / 1e3 / servers.len() as f64
     };
@@ -70,7 +72,7 @@ fn print(faulty: u8, runs: &mut [RefreshReport]) {
         "{faulty:>2} {:>9.3} {:>9.3} {:>9.3} | {:>8.3} {:>8.3} {:>8.3} {:>8.3} {:>9.3} | {:>9.1} {:>9.1} {:>9.1}",
         median.took().as_secs_f64(),
         runs[0].took().as_secs_f64(),
-        total(Work::total),
+        total(RefreshProcessorTime::total),
         total(|work| work.proving),
         total(|work| work.sealing),
         total(|work| work.verifying),

@@ -6,11 +6,13 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use keys::rsa::Encoding;
-use sharing::Generator;
-use sunder_quorum::in_process::{Setting, SigningServers, measured};
-use sunder_quorum::signing::{Event, Health, Output, Query, Request, Signers};
-use sunder_quorum::{Combination, DealerKey, ServerIndex, ShareRange};
+use keys::rsa::RsaEncoding;
+use sharing::RandomGenerator;
+use sunder_quorum::in_process::{GroupKeyParameters, SigningServers, measured};
+use sunder_quorum::signing::{
+    PartialSignQuery, QuickSigners, SignRequest, SignRequestEvent, SignRequestOutput, SignerHealth,
+};
+use sunder_quorum::{CombinatorialSharing, DealerKey, ServerIndex, ShareRange};
 
 const MODULUS_BITS: u32 = 2048;
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1";
@@ -19,9 +21,9 @@ const MESSAGE: &[u8] = b"addresses: 192.0.2.1";
 const SIGNATURES: usize = 300;
 
 fn main() {
-    let mut generator = Generator::seeded().expect("random bytes");
+    let mut generator = RandomGenerator::seeded().expect("random bytes");
     let key = DealerKey::generate(MODULUS_BITS, &mut generator).expect("a key");
-    let setting = Setting::new(key.group(), ShareRange::new(MODULUS_BITS));
+    let setting = GroupKeyParameters::new(key.group(), ShareRange::new(MODULUS_BITS));
     println!("ms for a signature of {MODULUS_BITS} bits by servers of which f may be faulty:");
     println!("medians of one server's answer and of the requester's work, and the whole time");
     println!(
@@ -29,12 +31,12 @@ fn main() {
         "f", "shares", "quick", "full", "requester", "p50", "p99", "1 silent: p50", "p99",
     );
     for faulty in 1..=4 {
-        let combination = Combination::new(faulty).expect("small");
+        let combination = CombinatorialSharing::new(faulty).expect("small");
         let group = setting.deal(&key, &combination, &mut generator).expect("random bytes");
         let servers = group.signing_servers(&setting);
         let signers = combination.servers().take(combination.signer_count());
         let signers: Vec<ServerIndex> = signers.collect();
-        let quick = query(&servers, Signers::new(&combination, signers.iter().copied()));
+        let quick = query(&servers, QuickSigners::new(&combination, signers.iter().copied()));
         let full = query(&servers, None);
         let answer = |server, query| servers.answer(server, query).expect("it can sign");
         let answers: Vec<_> = signers.iter().map(|&it| (it, answer(it, &quick))).collect();
@@ -53,32 +55,33 @@ fn main() {
     }
 }
 
-fn query(servers: &SigningServers, signers: Option<Signers>) -> Query {
+fn query(servers: &SigningServers, signers: Option<QuickSigners>) -> PartialSignQuery {
     let (epoch, message) = (servers.group().epoch, MESSAGE.to_vec());
-    Query { epoch, signers, encoding: Encoding::Pkcs1, message }
+    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message }
 }
 
 /// The requester's work: it multiplies the answers and verifies the product.
 fn request(servers: &SigningServers, answers: &[(ServerIndex, Vec<u8>)]) {
     let group = servers.group().clone();
-    let health = Health::new(&group.combination);
+    let health = SignerHealth::new(&group.combination);
     let (message, timeout) = (MESSAGE.to_vec(), Duration::from_secs(1));
     let now = Duration::ZERO;
     let mut request =
-        Request::new(group, message, Encoding::Pkcs1, &health, now, timeout).expect("short");
+        SignRequest::new(group, message, RsaEncoding::Pkcs1, &health, now, timeout).expect("short");
     for (server, answer) in answers {
         request.handle_answer(now, *server, answer);
     }
     let mut outputs = std::iter::from_fn(|| request.poll_output());
-    assert!(outputs.any(|it| matches!(it, Output::Event(Event::Signed(_)))));
+    assert!(outputs.any(|it| matches!(it, SignRequestOutput::Event(SignRequestEvent::Signed(_)))));
 }
 
 /// The times from a request to its signature; first when all servers answer, then when one of the
 /// chosen ones does not, which answered before.
-fn whole(servers: &SigningServers, group: &Combination) -> (Vec<f64>, Vec<f64>) {
-    let mut health = Health::new(group);
-    let sign = |health: &mut Health, silent: &[ServerIndex]| {
-        let signed = servers.sign(MESSAGE, Encoding::Pkcs1, health, silent).expect("it can sign");
+fn whole(servers: &SigningServers, group: &CombinatorialSharing) -> (Vec<f64>, Vec<f64>) {
+    let mut health = SignerHealth::new(group);
+    let sign = |health: &mut SignerHealth, silent: &[ServerIndex]| {
+        let signed =
+            servers.sign(MESSAGE, RsaEncoding::Pkcs1, health, silent).expect("it can sign");
         assert!(signed.signature.is_some() && !signed.is_full);
         signed.took.as_secs_f64() * 1e3
     };

@@ -2,36 +2,36 @@
 
 pub use crate::net::api::fuzzing as api;
 pub use crate::net::consensus::fuzzing::open_log;
-use crate::protocol::ceremony::share_file::ShareFile;
+use crate::protocol::ceremony::share_file::QuorumShareFile;
 pub use crate::protocol::consensus::fuzzing as log;
 use crate::protocol::fixture;
-use crate::protocol::group::{Group, Member};
+use crate::protocol::group::{QuorumGroup, QuorumMember};
 pub use crate::protocol::link::fuzzing as link;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// The share files of a ceremony for four servers with the identity keys 1 to 4, 32 times the byte.
 ///
 /// # Panics
 /// If the system gives no random bytes.
-pub fn share_files() -> Vec<ShareFile> {
-    let member = |number: u8| Member {
-        identity: keys::SecretKey::new(&[number; 32]).public(),
+pub fn share_files() -> Vec<QuorumShareFile> {
+    let member = |number: u8| QuorumMember {
+        identity: keys::IdentitySecretKey::new(&[number; 32]).public(),
         address: ([127, 0, 0, 1], 5000 + u16::from(number)).into(),
     };
-    let group = Group::new((1..=4).map(member).collect()).expect("four servers");
-    let mut generator = sharing::Generator::seeded().expect("random bytes");
-    ShareFile::deal(&fixture::small_key(), &group, &mut generator).expect("random bytes")
+    let group = QuorumGroup::new((1..=4).map(member).collect()).expect("four servers");
+    let mut generator = sharing::RandomGenerator::seeded().expect("random bytes");
+    QuorumShareFile::deal(&fixture::small_key(), &group, &mut generator).expect("random bytes")
 }
 
 /// The bytes with the digest at their end that a share file has there.
 pub fn with_digest(bytes: &[u8]) -> Vec<u8> {
     let content = &bytes[..bytes.len().saturating_sub(32)];
-    [content, &Digest::of(&[content]).0].concat()
+    [content, &Sha256Digest::of(&[content]).0].concat()
 }
 
 /// The bytes with a few changes.
 #[cfg(test)]
-pub(crate) fn changed(bytes: &[u8], random: &mut sim::Rng) -> Vec<u8> {
+pub(crate) fn changed(bytes: &[u8], random: &mut sim::SeededRng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..random.below(4) {
         let at = random.index(bytes.len());

@@ -9,16 +9,18 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use keys::SecretKey;
-//! use keys::rsa::Encoding;
-//! use sunder_quorum::signing::{Event, Health, Output, Request, Shares, SigningGroup};
-//! use sunder_quorum::{Combination, DealerKey, ShareRange};
-//! use sharing::Generator;
+//! use keys::IdentitySecretKey;
+//! use keys::rsa::RsaEncoding;
+//! use sharing::RandomGenerator;
+//! use sunder_quorum::signing::{
+//!     SignRequest, SignRequestEvent, SignRequestOutput, SignerHealth, SigningGroup, SigningShares,
+//! };
+//! use sunder_quorum::{CombinatorialSharing, DealerKey, ShareRange};
 //!
 //! // A dealer makes the key, splits it, and forgets it. (1024 bits are too few to be secure.)
-//! let mut generator = Generator::seeded()?;
+//! let mut generator = RandomGenerator::seeded()?;
 //! let key = DealerKey::generate(1024, &mut generator)?;
-//! let combination = Combination::new(1)?;
+//! let combination = CombinatorialSharing::new(1)?;
 //! let range = ShareRange::new(1024);
 //! let split = key.split(&range, &combination, &mut generator)?;
 //!
@@ -26,7 +28,7 @@
 //! let mut servers = HashMap::new();
 //! let mut identities = Vec::new();
 //! for server in combination.servers() {
-//!     let identity = SecretKey::new(&generator.array()?);
+//!     let identity = IdentitySecretKey::new(&generator.array()?);
 //!     identities.push(identity.public());
 //!     servers.insert(server, identity);
 //! }
@@ -35,27 +37,27 @@
 //! let answer = |server, query: &_| {
 //!     let labels = group.combination.labels_of(server);
 //!     let shares = labels.map(|label| (label, split.share(label))).collect();
-//!     let shares = Shares::new(group.clone(), server, range, shares).expect("it has all");
+//!     let shares = SigningShares::new(group.clone(), server, range, shares).expect("it has all");
 //!     shares.answer(query, &servers[&server])
 //! };
 //!
 //! // One of them requests a signature from f+1 = 2, itself perhaps among them.
 //! let message = b"addresses: 192.0.2.1";
-//! let health = Health::new(&group.combination);
+//! let health = SignerHealth::new(&group.combination);
 //! let (now, deadline) = (Duration::ZERO, Duration::from_secs(10));
-//! let encoding = Encoding::Pkcs1;
+//! let encoding = RsaEncoding::Pkcs1;
 //! let mut request =
-//!     Request::new(group.clone(), message.to_vec(), encoding, &health, now, deadline)?;
+//!     SignRequest::new(group.clone(), message.to_vec(), encoding, &health, now, deadline)?;
 //! while let Some(output) = request.poll_output() {
 //!     match output {
-//!         Output::Send { to, query } => {
+//!         SignRequestOutput::Send { to, query } => {
 //!             let answer = answer(to, &query)?.to_bytes(&group);
 //!             request.handle_answer(now, to, &answer);
 //!         }
-//!         Output::Event(Event::Signed(signature)) => {
+//!         SignRequestOutput::SignRequestEvent(SignRequestEvent::Signed(signature)) => {
 //!             assert!(group.key.public().verify(message, &signature));
 //!         }
-//!         Output::Event(_) => {}
+//!         SignRequestOutput::SignRequestEvent(_) => {}
 //!     }
 //! }
 //! assert!(request.is_finished());
@@ -70,17 +72,17 @@ mod net;
 mod protocol;
 
 pub use net::{api, ceremony_files, consensus, in_process, links, node, nodes, store};
-pub use protocol::ceremony::share_file::{ShareFile, ShareFileError};
-pub use protocol::ceremony::{CeremonyError, DealerKey, Search};
-pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};
+pub use protocol::ceremony::share_file::{QuorumShareFile, QuorumShareFileError};
+pub use protocol::ceremony::{CeremonyError, DealerKey, PrimeSearchProgress};
+pub use protocol::combination::{CombinatorialSharing, GroupTooLarge, Label, ServerIndex};
 pub use protocol::group;
 pub use protocol::integer::SecretInteger;
 pub use protocol::policy;
 pub use protocol::refresh;
-pub use protocol::rsa::key::{GroupKey, GroupKeyError};
-pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
+pub use protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
+pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusError};
 pub use protocol::server;
-pub use protocol::share::{SEED_LEN, Seed, ShareRange, Split};
+pub use protocol::share::{SEED_LEN, ShareExpansionSeed, ShareRange, SplitInteger};
 pub use protocol::signing;
 pub use protocol::voting::VotingSecret;
-pub use protocol::wire::{Digest, Malformed};
+pub use protocol::wire::{MalformedEncoding, Sha256Digest};

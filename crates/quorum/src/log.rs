@@ -3,9 +3,9 @@
 //!
 //! An adapter starts with the height that its service has applied. The service says which servers
 //! agree on the next one ([`AgreementLog::applied`]). It then applies one height after the other:
-//! it takes a [`Committed`], applies its entries, and says so with the set of servers of the next
-//! height. What it has applied and the height it keeps together, in one
-//! transaction: after a restart the log goes on from there.
+//! it takes a [`CommittedEntries`], applies its entries, and says so with the set of servers of the
+//! next height. What it has applied and the height it keeps together, in one transaction: after a
+//! restart the log goes on from there.
 //!
 //! A server outside the set follows the log and submits entries, but does not vote.
 
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use crate::protocol::admission::{Admission, EntryCheck, Slot};
-pub use crate::protocol::agreed::{
-    Committed, Height, LogLife, MAX_ENTRY_LEN, ServerSet, ServerSetError, Voter,
+pub use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
+pub use crate::protocol::log_types::{
+    CommittedEntries, Height, LogIncarnation, MAX_ENTRY_LEN, ServerSet, ServerSetError, Voter,
 };
 use crate::protocol::voting::VotingSecret;
 
@@ -48,7 +48,7 @@ pub struct LogFailed(pub Arc<dyn std::error::Error + Send + Sync>);
 /// stays the same, or while entries of others are committed, are what is wrong, not a process that
 /// has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct LogProgress {
     /// The last height that was committed.
     pub committed: Height,
     /// The entries that this server knows to wait.
@@ -71,10 +71,13 @@ pub trait AgreementLog {
     ///
     /// # Errors
     /// When the log has failed.
-    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>>;
+    fn poll_committed(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CommittedEntries, LogFailed>>;
 
     /// As [`Self::poll_committed`], in a future. Nothing is lost if it is dropped.
-    fn committed(&mut self) -> impl Future<Output = Result<Committed, LogFailed>> + Send
+    fn committed(&mut self) -> impl Future<Output = Result<CommittedEntries, LogFailed>> + Send
     where
         Self: Send,
     {
@@ -83,7 +86,7 @@ pub trait AgreementLog {
 
     /// Names the file with what this server has voted for. A server uses a voting key with one file
     /// only: with another one, it could vote twice in a height.
-    fn life(&self) -> LogLife;
+    fn incarnation(&self) -> LogIncarnation;
 
     /// Says that the service has applied a height, which servers agree on the next one, and which
     /// entries may be committed there. All servers must say the same: a correct server votes for no
@@ -102,7 +105,7 @@ pub trait AgreementLog {
     fn prune(&mut self, through: Height);
 
     /// How far the log is.
-    fn progress(&self) -> Progress;
+    fn progress(&self) -> LogProgress;
 }
 
 /// Whether an entry may be submitted.
@@ -116,14 +119,14 @@ pub(crate) fn check_length(entry: &[u8]) -> Result<(), SubmitError> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
     use zeroize::Zeroizing;
 
     use super::*;
 
     /// The key of the server with this number.
-    pub(crate) fn secret(number: u8) -> SecretKey {
-        SecretKey::new(&[number; 32])
+    pub(crate) fn secret(number: u8) -> IdentitySecretKey {
+        IdentitySecretKey::new(&[number; 32])
     }
 
     /// The voting key of the server with this number.

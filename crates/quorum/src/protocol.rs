@@ -1,13 +1,13 @@
 //! The protocol without input or output.
 
 pub(crate) mod admission;
-pub(crate) mod agreed;
 pub(crate) mod ceremony;
 pub(crate) mod combination;
 pub(crate) mod consensus;
 pub mod group;
 pub(crate) mod integer;
 pub(crate) mod link;
+pub(crate) mod log_types;
 pub mod policy;
 pub mod refresh;
 pub(crate) mod rsa;

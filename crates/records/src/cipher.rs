@@ -14,14 +14,14 @@ pub(crate) const EPOCH_BITS: u32 = 22;
 
 /// What encrypts and authenticates records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cipher {
+pub enum RecordCipher {
     /// AES-256-GCM: the fastest on processors with instructions for it. Others would need tables.
     Aes256Gcm,
     /// ChaCha20-Poly1305, which is fast on any processor.
     ChaCha20Poly1305,
 }
 
-impl Cipher {
+impl RecordCipher {
     /// The fastest one on this processor.
     pub fn fastest() -> Self {
         if has_aes() { Self::Aes256Gcm } else { Self::ChaCha20Poly1305 }
@@ -29,7 +29,7 @@ impl Cipher {
 
     /// The one that is fast at both ends, whose fastest ones are these.
     #[must_use]
-    pub fn common(self, other: Self) -> Self {
+    pub fn negotiate(self, other: Self) -> Self {
         if self == other { self } else { Self::ChaCha20Poly1305 }
     }
 }
@@ -52,17 +52,17 @@ fn has_aes() -> bool {
 
 /// The keys of one direction: one for each epoch, of which only the current one is kept. A record
 /// has the next number, which is its nonce, so no number occurs twice with one key.
-pub(crate) struct Keys {
-    cipher: Cipher,
+pub(crate) struct RecordKeys {
+    cipher: RecordCipher,
     secret: Zeroizing<[u8; 32]>,
     number: u64,
-    current: LessSafeKey,
+    epoch_key: LessSafeKey,
 }
 
-impl Keys {
-    pub(crate) fn new(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        let current = derive(cipher, secret, 0);
-        Self { cipher, secret: Zeroizing::new(*secret), number: 0, current }
+impl RecordKeys {
+    pub(crate) fn new(cipher: RecordCipher, secret: &[u8; 32]) -> Self {
+        let epoch_key = derive(cipher, secret, 0);
+        Self { cipher, secret: Zeroizing::new(*secret), number: 0, epoch_key }
     }
 
     /// Encrypts the next chunk in place.
@@ -71,7 +71,7 @@ impl Keys {
     /// After 2^64 records, or if the chunk is longer than any record.
     pub(crate) fn seal(&mut self, chunk: &mut [u8]) -> Tag {
         let nonce = self.nonce();
-        let sealed = self.current.seal_in_place_separate_tag(nonce, Aad::empty(), chunk);
+        let sealed = self.epoch_key.seal_in_place_separate_tag(nonce, Aad::empty(), chunk);
         let tag = sealed.expect("a record is shorter than the cipher's limit");
         self.advance();
         tag
@@ -81,7 +81,7 @@ impl Keys {
     /// nothing changes, if it is not the next one.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Option<usize> {
         let nonce = self.nonce();
-        let len = self.current.open_in_place(nonce, Aad::empty(), record).ok()?.len();
+        let len = self.epoch_key.open_in_place(nonce, Aad::empty(), record).ok()?.len();
         self.advance();
         Some(len)
     }
@@ -95,7 +95,7 @@ impl Keys {
     fn advance(&mut self) {
         self.number = self.number.checked_add(1).expect("nobody sends 2^64 records");
         if self.number.trailing_zeros() >= EPOCH_BITS {
-            self.current = derive(self.cipher, &self.secret, self.number >> EPOCH_BITS);
+            self.epoch_key = derive(self.cipher, &self.secret, self.number >> EPOCH_BITS);
         }
     }
 
@@ -103,19 +103,19 @@ impl Keys {
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, number: u64) {
         self.number = number;
-        self.current = derive(self.cipher, &self.secret, number >> EPOCH_BITS);
+        self.epoch_key = derive(self.cipher, &self.secret, number >> EPOCH_BITS);
     }
 }
 
 /// The key of an epoch.
-fn derive(cipher: Cipher, secret: &[u8; 32], epoch: u64) -> LessSafeKey {
+fn derive(cipher: RecordCipher, secret: &[u8; 32], epoch: u64) -> LessSafeKey {
     let mut code = Hmac::<Sha256>::new_from_slice(secret).expect("keys of any length are taken");
     code.update(b"SNDRTRPT records");
     code.update(&epoch.to_be_bytes());
     let key = Zeroizing::new(<[u8; 32]>::from(code.finalize().into_bytes()));
     let algorithm = match cipher {
-        Cipher::Aes256Gcm => &AES_256_GCM,
-        Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        RecordCipher::Aes256Gcm => &AES_256_GCM,
+        RecordCipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
     };
     LessSafeKey::new(UnboundKey::new(algorithm, &*key).expect("both have keys of 32 bytes"))
 }

@@ -9,18 +9,18 @@
 //! out of it.
 //!
 //! ```
-//! use sunder_records::{Cipher, Opened, Opener, Record, Sealer};
+//! use sunder_records::{OpenedRecord, RecordBuffer, RecordCipher, RecordOpener, RecordSealer};
 //!
-//! let cipher = Cipher::fastest();
-//! let mut sealer = Sealer::new(cipher, &[7; 32]);
-//! let mut record = Record::new();
+//! let cipher = RecordCipher::fastest();
+//! let mut sealer = RecordSealer::new(cipher, &[7; 32]);
+//! let mut record = RecordBuffer::new();
 //! record.extend(b"hello");
 //! let sealed = sealer.seal(&mut record).to_vec();
 //!
-//! let mut opener = Opener::new(cipher, &[7; 32]);
+//! let mut opener = RecordOpener::new(cipher, &[7; 32]);
 //! opener.space()[..sealed.len()].copy_from_slice(&sealed);
 //! opener.filled(sealed.len());
-//! assert_eq!(opener.poll(), Ok(Opened::Data));
+//! assert_eq!(opener.poll(), Ok(OpenedRecord::Data));
 //! let mut data = [0; 9];
 //! let len = opener.read(&mut data);
 //! assert_eq!(&data[..len], b"hello");
@@ -30,9 +30,9 @@ mod cipher;
 mod opener;
 mod sealer;
 
-pub use cipher::{Cipher, TAG_LEN};
-pub use opener::{ChangedRecord, Opened, Opener};
-pub use sealer::{Record, Sealer};
+pub use cipher::{RecordCipher, TAG_LEN};
+pub use opener::{InvalidRecordError, OpenedRecord, RecordOpener};
+pub use sealer::{RecordBuffer, RecordSealer};
 
 /// The maximum length of a chunk.
 pub const MAX_CHUNK_LEN: usize = 65_535 - TAG_LEN;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-use crate::cipher::{Cipher, Keys, TAG_LEN};
+use crate::cipher::{RecordCipher, RecordKeys, TAG_LEN};
 use crate::{HEADER_LEN, MAX_RECORD_LEN};
 
 /// How much is read at a time.
@@ -12,22 +12,22 @@ const BUFFER_LEN: usize = 4 * MAX_RECORD_LEN;
 
 /// A record that the peer has not sent: it was changed, repeated, or is not the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChangedRecord;
+pub struct InvalidRecordError;
 
 /// What the next record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedRecord {
     /// It is not complete: more bytes have to come.
     Incomplete,
-    /// Data, to be taken by [`Opener::read`].
+    /// Data, to be taken by [`RecordOpener::read`].
     Data,
     /// The end of the stream. What comes after it is ignored.
     End,
 }
 
 /// Takes the records of one direction. What it holds is wiped when it is dropped.
-pub struct Opener {
-    keys: Keys,
+pub struct RecordOpener {
+    keys: RecordKeys,
     bytes: Zeroizing<Vec<u8>>,
     /// The part of the chunk that is not read.
     chunk: Range<usize>,
@@ -36,11 +36,11 @@ pub struct Opener {
     has_ended: bool,
 }
 
-impl Opener {
+impl RecordOpener {
     /// With the secret of the direction, which only this opener and the peer's sealer use.
-    pub fn new(cipher: Cipher, secret: &[u8; 32]) -> Self {
+    pub fn new(cipher: RecordCipher, secret: &[u8; 32]) -> Self {
         Self {
-            keys: Keys::new(cipher, secret),
+            keys: RecordKeys::new(cipher, secret),
             bytes: Zeroizing::new(vec![0; BUFFER_LEN]),
             chunk: 0..0,
             arrived: 0..0,
@@ -49,7 +49,7 @@ impl Opener {
     }
 
     /// Room for bytes that arrive: empty only while there is data to read.
-    pub fn space(&mut self) -> &mut [u8] {
+    pub fn receive_space(&mut self) -> &mut [u8] {
         let Range { start, end } = self.arrived;
         let is_tight = start > 0 && BUFFER_LEN - end < MAX_RECORD_LEN;
         if self.chunk.is_empty() && is_tight {
@@ -63,7 +63,7 @@ impl Opener {
     ///
     /// # Panics
     /// If there are more than the room has.
-    pub fn filled(&mut self, count: usize) {
+    pub fn commit_received(&mut self, count: usize) {
         self.arrived.end += count;
         assert!(self.arrived.end <= BUFFER_LEN, "no more bytes than there is room for");
     }
@@ -72,28 +72,28 @@ impl Opener {
     ///
     /// # Errors
     /// When the record is not what the peer has sent next. The connection must be closed.
-    pub fn poll(&mut self) -> Result<Opened, ChangedRecord> {
+    pub fn poll(&mut self) -> Result<OpenedRecord, InvalidRecordError> {
         if !self.chunk.is_empty() {
-            return Ok(Opened::Data);
+            return Ok(OpenedRecord::Data);
         }
         if self.has_ended {
-            return Ok(Opened::End);
+            return Ok(OpenedRecord::End);
         }
         let start = self.arrived.start;
         let arrived = &mut self.bytes[self.arrived.clone()];
         let Some((header, rest)) = arrived.split_first_chunk_mut::<HEADER_LEN>() else {
-            return Ok(Opened::Incomplete);
+            return Ok(OpenedRecord::Incomplete);
         };
         let len = usize::from(u16::from_be_bytes(*header));
         if len < TAG_LEN {
-            return Err(ChangedRecord);
+            return Err(InvalidRecordError);
         }
-        let Some(record) = rest.get_mut(..len) else { return Ok(Opened::Incomplete) };
-        let opened = self.keys.open(record).ok_or(ChangedRecord)?;
+        let Some(record) = rest.get_mut(..len) else { return Ok(OpenedRecord::Incomplete) };
+        let opened = self.keys.open(record).ok_or(InvalidRecordError)?;
         self.chunk = start + HEADER_LEN..start + HEADER_LEN + opened;
         self.arrived.start = start + HEADER_LEN + len;
         self.has_ended = opened == 0;
-        Ok(if self.has_ended { Opened::End } else { Opened::Data })
+        Ok(if self.has_ended { OpenedRecord::End } else { OpenedRecord::Data })
     }
 
     /// Takes data of the record. Returns its length: 0 only if there is none, or no room.
@@ -113,8 +113,8 @@ impl Opener {
     }
 }
 
-impl std::fmt::Debug for Opener {
+impl std::fmt::Debug for RecordOpener {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Opener(..)")
+        out.write_str("RecordOpener(..)")
     }
 }

@@ -2,17 +2,17 @@
 
 use zeroize::Zeroizing;
 
-use crate::cipher::{Cipher, Keys, TAG_LEN};
+use crate::cipher::{RecordCipher, RecordKeys, TAG_LEN};
 use crate::{HEADER_LEN, MAX_CHUNK_LEN, MAX_RECORD_LEN};
 
 /// A record while its chunk is collected. Wiped when dropped; what was sealed is encrypted.
-pub struct Record {
+pub struct RecordBuffer {
     /// Room for the header, and the chunk.
     bytes: Zeroizing<Vec<u8>>,
     is_sealed: bool,
 }
 
-impl Record {
+impl RecordBuffer {
     /// An empty one.
     pub fn new() -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_RECORD_LEN));
@@ -48,32 +48,32 @@ impl Record {
     }
 
     /// The chunk as it is, for a connection without encryption. It begins anew after that.
-    pub fn take_plain(&mut self) -> &[u8] {
+    pub fn take_plaintext(&mut self) -> &[u8] {
         self.extend(&[]);
         self.is_sealed = true;
         &self.bytes[HEADER_LEN..]
     }
 }
 
-impl Default for Record {
+impl Default for RecordBuffer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl std::fmt::Debug for Record {
+impl std::fmt::Debug for RecordBuffer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Record").field("len", &self.len()).finish_non_exhaustive()
+        out.debug_struct("RecordBuffer").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
 /// Makes the records of one direction.
-pub struct Sealer(Keys);
+pub struct RecordSealer(RecordKeys);
 
-impl Sealer {
+impl RecordSealer {
     /// With the secret of the direction, which only this sealer and the peer's opener use.
-    pub fn new(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        Self(Keys::new(cipher, secret))
+    pub fn new(cipher: RecordCipher, secret: &[u8; 32]) -> Self {
+        Self(RecordKeys::new(cipher, secret))
     }
 
     /// Encrypts the chunk, as the next record. Returns the record's bytes. An empty chunk is the
@@ -81,7 +81,7 @@ impl Sealer {
     ///
     /// # Panics
     /// After 2^64 records.
-    pub fn seal<'a>(&mut self, record: &'a mut Record) -> &'a [u8] {
+    pub fn seal<'a>(&mut self, record: &'a mut RecordBuffer) -> &'a [u8] {
         record.extend(&[]);
         record.is_sealed = true;
         let bytes = &mut record.bytes;
@@ -98,8 +98,8 @@ impl Sealer {
     }
 }
 
-impl std::fmt::Debug for Sealer {
+impl std::fmt::Debug for RecordSealer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Sealer(..)")
+        out.write_str("RecordSealer(..)")
     }
 }

@@ -3,50 +3,50 @@ use proptest::prelude::*;
 use super::cipher::EPOCH_BITS;
 use super::*;
 
-const BOTH: [Cipher; 2] = [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
+const BOTH: [RecordCipher; 2] = [RecordCipher::Aes256Gcm, RecordCipher::ChaCha20Poly1305];
 
 /// What an end reads of a stream that arrives in pieces of these lengths, in turn, and whether it
 /// has ended.
 fn received(
-    mut opener: Opener,
+    mut opener: RecordOpener,
     stream: &[u8],
     pieces: &[usize],
-) -> Result<(Vec<u8>, bool), ChangedRecord> {
+) -> Result<(Vec<u8>, bool), InvalidRecordError> {
     let (mut received, mut rest) = (Vec::new(), stream);
     let mut pieces = pieces.iter().copied().cycle();
     loop {
         match opener.poll()? {
-            Opened::Data => {
+            OpenedRecord::Data => {
                 let mut data = [0; 1000];
                 let len = opener.read(&mut data);
                 received.extend(&data[..len]);
             }
-            Opened::End => return Ok((received, true)),
-            Opened::Incomplete if rest.is_empty() => return Ok((received, false)),
-            Opened::Incomplete => {
-                let space = opener.space();
+            OpenedRecord::End => return Ok((received, true)),
+            OpenedRecord::Incomplete if rest.is_empty() => return Ok((received, false)),
+            OpenedRecord::Incomplete => {
+                let space = opener.receive_space();
                 let count = pieces.next().unwrap_or(1).min(space.len()).min(rest.len());
                 assert!(count > 0);
                 space[..count].copy_from_slice(&rest[..count]);
                 rest = &rest[count..];
-                opener.filled(count);
+                opener.commit_received(count);
             }
         }
     }
 }
 
-fn opener(cipher: Cipher) -> Opener {
-    Opener::new(cipher, &[1; 32])
+fn opener(cipher: RecordCipher) -> RecordOpener {
+    RecordOpener::new(cipher, &[1; 32])
 }
 
-fn seal(sealer: &mut Sealer, chunk: &[u8]) -> Vec<u8> {
-    let mut record = Record::new();
+fn seal(sealer: &mut RecordSealer, chunk: &[u8]) -> Vec<u8> {
+    let mut record = RecordBuffer::new();
     assert_eq!(record.extend(chunk), chunk.len());
     sealer.seal(&mut record).to_vec()
 }
 
-fn sealed(cipher: Cipher, chunks: &[&[u8]]) -> Vec<u8> {
-    let mut sealer = Sealer::new(cipher, &[1; 32]);
+fn sealed(cipher: RecordCipher, chunks: &[&[u8]]) -> Vec<u8> {
+    let mut sealer = RecordSealer::new(cipher, &[1; 32]);
     chunks.iter().flat_map(|chunk| seal(&mut sealer, chunk)).collect()
 }
 
@@ -93,9 +93,9 @@ fn records_are_not_repeated_skipped_or_swapped() {
         let both = sealed(cipher, &[&[1; 10], &[2; 10]]);
         let two = &both[one.len()..];
         let seen = |stream: &[u8]| received(opener(cipher), stream, &[7]);
-        assert_eq!(seen(&[&one[..], &one].concat()), Err(ChangedRecord));
-        assert_eq!(seen(two), Err(ChangedRecord));
-        assert_eq!(seen(&[two, &one].concat()), Err(ChangedRecord));
+        assert_eq!(seen(&[&one[..], &one].concat()), Err(InvalidRecordError));
+        assert_eq!(seen(two), Err(InvalidRecordError));
+        assert_eq!(seen(&[two, &one].concat()), Err(InvalidRecordError));
         // A stream that is cut after a record has not ended.
         assert_eq!(seen(&one), Ok((vec![1; 10], false)));
     }
@@ -104,8 +104,8 @@ fn records_are_not_repeated_skipped_or_swapped() {
 #[test]
 fn impossible_lengths_are_refused_at_once() {
     for len in 0..16_u16 {
-        let seen = received(opener(Cipher::Aes256Gcm), &len.to_be_bytes(), &[2]);
-        assert_eq!(seen, Err(ChangedRecord));
+        let seen = received(opener(RecordCipher::Aes256Gcm), &len.to_be_bytes(), &[2]);
+        assert_eq!(seen, Err(InvalidRecordError));
     }
 }
 
@@ -113,7 +113,7 @@ fn impossible_lengths_are_refused_at_once() {
 #[test]
 fn keys_change() {
     for cipher in BOTH {
-        let mut sealer = Sealer::new(cipher, &[1; 32]);
+        let mut sealer = RecordSealer::new(cipher, &[1; 32]);
         let last = (1 << EPOCH_BITS) - 1;
         sealer.skip_to(last);
         let records = [seal(&mut sealer, b"last"), seal(&mut sealer, b"first")];
@@ -121,42 +121,45 @@ fn keys_change() {
         at_last.skip_to(last);
         assert_eq!(received(at_last, &records.concat(), &[9]), Ok((b"lastfirst".to_vec(), false)));
         // With the number of the new epoch, but the key of the old one.
-        let mut of_old = Sealer::new(cipher, &[1; 32]);
+        let mut of_old = RecordSealer::new(cipher, &[1; 32]);
         of_old.skip_to(0);
         let mut at_first = opener(cipher);
         at_first.skip_to(last + 1);
         let seen = received(at_first, &seal(&mut of_old, b"first"), &[9]);
-        assert_eq!(seen, Err(ChangedRecord));
+        assert_eq!(seen, Err(InvalidRecordError));
     }
 }
 
 #[test]
 fn other_secrets_and_ciphers_open_nothing() {
-    let stream = sealed(Cipher::Aes256Gcm, &[b"text"]);
-    let other = Opener::new(Cipher::Aes256Gcm, &[2; 32]);
-    assert_eq!(received(other, &stream, &[100]), Err(ChangedRecord));
-    assert_eq!(received(opener(Cipher::ChaCha20Poly1305), &stream, &[100]), Err(ChangedRecord));
+    let stream = sealed(RecordCipher::Aes256Gcm, &[b"text"]);
+    let other = RecordOpener::new(RecordCipher::Aes256Gcm, &[2; 32]);
+    assert_eq!(received(other, &stream, &[100]), Err(InvalidRecordError));
+    assert_eq!(
+        received(opener(RecordCipher::ChaCha20Poly1305), &stream, &[100]),
+        Err(InvalidRecordError)
+    );
 }
 
 #[test]
 fn both_ends_take_the_cipher_that_is_fast_at_both() {
     let [aes, chacha] = BOTH;
-    assert_eq!(aes.common(aes), aes);
+    assert_eq!(aes.negotiate(aes), aes);
     for (one, other) in [(aes, chacha), (chacha, aes), (chacha, chacha)] {
-        assert_eq!(one.common(other), chacha);
+        assert_eq!(one.negotiate(other), chacha);
     }
 }
 
 #[test]
 fn a_record_holds_one_chunk() {
-    let mut record = Record::new();
+    let mut record = RecordBuffer::new();
     assert_eq!(record.extend(&vec![1; MAX_CHUNK_LEN + 9]), MAX_CHUNK_LEN);
     assert!(record.is_full() && record.extend(&[1]) == 0);
-    let mut sealer = Sealer::new(Cipher::fastest(), &[1; 32]);
+    let mut sealer = RecordSealer::new(RecordCipher::fastest(), &[1; 32]);
     assert_eq!(sealer.seal(&mut record).len(), MAX_RECORD_LEN);
     assert!(record.is_empty());
     record.extend(b"plain");
-    assert_eq!(record.take_plain(), b"plain");
+    assert_eq!(record.take_plaintext(), b"plain");
     assert!(record.is_empty());
 }
 

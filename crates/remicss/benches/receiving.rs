@@ -9,12 +9,12 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sharing::{Generator, Splitter};
-use sunder_remicss::recv::deliver::{ControlShare, Deliver};
-use sunder_remicss::recv::receiver::{Receiver, ReceiverLimits};
-use sunder_remicss::wire::datagram::{Header, Kind};
-use sunder_remicss::wire::keys::{Direction, Points};
-use sunder_remicss::wire::symbol::Tagger;
+use sharing::{RandomGenerator, Splitter};
+use sunder_remicss::recv::receiver::{SymbolReceiver, SymbolReceiverLimits};
+use sunder_remicss::recv::symbol_sink::{ControlShare, SymbolSink};
+use sunder_remicss::wire::datagram::{SymbolKind, SymbolShareHeader};
+use sunder_remicss::wire::keys::{DirectionKeys, TagPoints};
+use sunder_remicss::wire::symbol::SymbolTagger;
 use sunder_remicss::wire::tokens::{ShareTokens, TokenKey};
 
 const PACKET: usize = 1400;
@@ -54,8 +54,8 @@ impl Case {
 /// Takes what comes, and does nothing with it.
 struct Nothing;
 
-impl Deliver for Nothing {
-    fn packets(&mut self, _: Kind, packets: &[u8]) {
+impl SymbolSink for Nothing {
+    fn packets(&mut self, _: SymbolKind, packets: &[u8]) {
         black_box(packets);
     }
 
@@ -65,10 +65,10 @@ impl Deliver for Nothing {
 }
 
 fn row(name: &str, case: Case) {
-    let points = Points::new(&std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
+    let points = TagPoints::new(&std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
     let tokens = TokenKey::new(&[7; 16]);
-    let keys = Direction { channels: case.m.into(), tokens, points: Some(points) };
-    let mut receiver = Receiver::new(&keys, case.k, ReceiverLimits::default());
+    let keys = DirectionKeys { channels: case.m.into(), tokens, points: Some(points) };
+    let mut receiver = SymbolReceiver::new(&keys, case.k, SymbolReceiverLimits::default());
     if case.waits {
         receiver.set_window(Duration::from_secs(1));
     }
@@ -97,22 +97,22 @@ fn row(name: &str, case: Case) {
 struct Maker {
     case: Case,
     tokens: ShareTokens,
-    tagger: Tagger,
+    tagger: SymbolTagger,
     splitter: Splitter,
-    generator: Generator,
+    generator: RandomGenerator,
     /// The batches of the later channels that are on their way.
     behind: VecDeque<Vec<Vec<Vec<u8>>>>,
 }
 
 impl Maker {
-    fn new(case: Case, keys: &Direction) -> Self {
+    fn new(case: Case, keys: &DirectionKeys) -> Self {
         let coordinates: Vec<u8> = (1..=case.m).collect();
         Self {
             case,
-            tagger: Tagger::new(keys.points.as_ref()),
+            tagger: SymbolTagger::new(keys.points.as_ref()),
             tokens: ShareTokens::new(&keys.tokens, keys.channels),
-            splitter: Splitter::at(case.k, &coordinates).expect("k <= m"),
-            generator: Generator::seeded().expect("random bytes"),
+            splitter: Splitter::for_coordinates(case.k, &coordinates).expect("k <= m"),
+            generator: RandomGenerator::seeded().expect("random bytes"),
             behind: VecDeque::new(),
         }
     }
@@ -126,13 +126,19 @@ impl Maker {
             let previous = u8::from(sequence % 2 == 1 && self.case.waits);
             let mut symbol = vec![previous];
             symbol.resize(1 + PACKET, 0x5A);
-            self.tagger.seal(Kind::Packet, self.case.k, sequence, &mut symbol);
+            self.tagger.seal(SymbolKind::Packet, self.case.k, sequence, &mut symbol);
             let mut shares = vec![vec![0; symbol.len()]; batches.len()];
             let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
             self.splitter.split(&symbol, &mut views, &mut self.generator).expect("random bytes");
             for (channel, share) in shares.iter().enumerate() {
                 let (number, tokens) = (sequence.into(), &mut self.tokens);
-                let header = Header::new(Kind::Packet, self.case.k, number, channel, tokens);
+                let header = SymbolShareHeader::new(
+                    SymbolKind::Packet,
+                    self.case.k,
+                    number,
+                    channel,
+                    tokens,
+                );
                 batches[channel].push([&header.encode()[..], share].concat());
             }
         }

@@ -5,14 +5,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use model::{ChannelSubset, Schedule, ShareSelection};
-use sharing::Generator;
-use sunder_remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
-use sunder_remicss::send::sender::Sender;
-use sunder_remicss::wire::datagram::Kind;
-use sunder_remicss::wire::keys::{Direction, Points};
+use model::{ChannelSubset, ShareSchedule, ShareSelection};
+use sharing::RandomGenerator;
+use sunder_remicss::send::schedule::{DynamicScheduler, PlannedScheduler, SymbolScheduler};
+use sunder_remicss::send::sender::SymbolSender;
+use sunder_remicss::wire::datagram::SymbolKind;
+use sunder_remicss::wire::keys::{DirectionKeys, TagPoints};
 use sunder_remicss::wire::tokens::TokenKey;
-use udp::{Batch, Pacer};
+use udp::{DatagramBatch, TokenBucketPacer};
 
 const PACKET: usize = 1400;
 
@@ -29,7 +29,7 @@ fn main() {
     );
     for (k, m) in [(1, 1), (2, 3), (3, 5)] {
         let threshold = ShareSelection::new(k, ChannelSubset::first(m)).expect("valid");
-        let planned = || Box::new(PlannedScheduler::new(&Schedule::constant(threshold), &[]));
+        let planned = || Box::new(PlannedScheduler::new(&ShareSchedule::constant(threshold), &[]));
         let (kappa, mu) = (small(k), small(m));
         let dynamic = Box::new(DynamicScheduler::new(kappa, mu).expect("valid"));
         // A rate that is never reached: what keeping it costs.
@@ -47,23 +47,23 @@ fn main() {
 }
 
 /// The median time of a symbol, in ns.
-fn measure(n: usize, scheduler: Box<dyn Scheduler>, rate: Option<u64>, has_tag: bool) -> f64 {
-    let points = has_tag.then(|| Points::new(&[[7; 8]; 16]));
-    let direction = Direction { channels: n, tokens: TokenKey::new(&[7; 16]), points };
-    let pacers = vec![Pacer::new(rate, 1500, 28); n];
-    let generator = Generator::seeded().expect("random bytes");
-    let mut sender = Sender::new(&direction, 1, pacers, scheduler, generator).expect("valid");
-    let mut batches: Vec<Batch> = (0..n).map(|_| Batch::default()).collect();
+fn measure(n: usize, scheduler: Box<dyn SymbolScheduler>, rate: Option<u64>, has_tag: bool) -> f64 {
+    let points = has_tag.then(|| TagPoints::new(&[[7; 8]; 16]));
+    let direction = DirectionKeys { channels: n, tokens: TokenKey::new(&[7; 16]), points };
+    let pacers = vec![TokenBucketPacer::new(rate, 1500, 28); n];
+    let generator = RandomGenerator::seeded().expect("random bytes");
+    let mut sender = SymbolSender::new(&direction, 1, pacers, scheduler, generator).expect("valid");
+    let mut batches: Vec<DatagramBatch> = (0..n).map(|_| DatagramBatch::default()).collect();
     let packet = [0x5A; PACKET];
     let start = Instant::now();
     let mut slices: Vec<Duration> = (0..SLICES)
         .map(|_| {
-            batches.iter_mut().for_each(Batch::clear);
+            batches.iter_mut().for_each(DatagramBatch::clear);
             let before = Instant::now();
             let now = before - start;
             for _ in 0..SLICE {
                 sender.begin().extend_from_slice(black_box(&packet));
-                sender.finish(Kind::Packet, 1, now, &mut batches).expect("never waits");
+                sender.finish(SymbolKind::Packet, 1, now, &mut batches).expect("never waits");
             }
             before.elapsed()
         })

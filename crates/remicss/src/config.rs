@@ -6,4 +6,6 @@ mod tests;
 mod types;
 
 pub use parse::KEYS;
-pub use types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};
+pub use types::{
+    PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
+};

@@ -2,15 +2,16 @@
 //! the peer's addresses.
 //!
 //! The bytes are in `docs/protocols/remicss.md`, section "Control messages". A
-//! [`Message`](crate::wire::control::Message) says when control shares of the other end arrived on
-//! each channel, and how many datagrams had arrived there before. The [`Monitor`](monitor::Monitor)
-//! combines this with what was sent, and estimates loss, delay and rate of each channel.
+//! [`Message`](crate::wire::control::ControlMessage) says when control shares of the other end
+//! arrived on each channel, and how many datagrams had arrived there before. The
+//! [`Monitor`](monitor::ChannelMonitor) combines this with what was sent, and estimates loss, delay
+//! and rate of each channel.
 
 pub mod estimate;
 pub mod handshake;
 pub mod incoming;
 pub mod monitor;
 pub mod outgoing;
-pub mod path_manager;
+pub mod path_prober;
 pub mod peer_address;
 pub mod unverified;

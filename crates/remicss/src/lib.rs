@@ -1,16 +1,16 @@
 //! ReMICSS: IP packets over n channels, as shares of which any k give a packet back.
 //!
-//! A [`Tunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
-//! [`Config`], and reports its [`Status`]. An eavesdropper on fewer channels than a packet's
-//! threshold k learns only the packet's length and time. The guarantees, their assumptions and the
-//! bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code are those
-//! of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret Sharing
-//! Protocols" (DSN 2016).
+//! A [`IpTunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
+//! [`TunnelConfig`], and reports its [`TunnelStatus`]. An eavesdropper on fewer channels than a
+//! packet's threshold k learns only the packet's length and time. The guarantees, their assumptions
+//! and the bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code
+//! are those of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
+//! Sharing Protocols" (DSN 2016).
 //!
 //! ```
-//! use sunder_remicss::{Config, SharedKey, Tunnel, TunnelError};
+//! use sunder_remicss::{IpTunnel, SharedKey, TunnelConfig, TunnelError};
 //!
-//! let config = Config::from_toml(
+//! let config = TunnelConfig::from_toml(
 //!     r#"
 //!         kappa = 2    # mean threshold
 //!         mu = 2.5     # mean number of shares
@@ -26,8 +26,8 @@
 //! assert_eq!((config.channels.len(), config.min_threshold), (3, 2));
 //!
 //! /// Carries packets until another thread stops the tunnel. Needs `CAP_NET_ADMIN`.
-//! fn carry(config: &Config, key: SharedKey) -> Result<(), TunnelError> {
-//!     let tunnel = Tunnel::open(config, Some(key))?;
+//! fn carry(config: &TunnelConfig, key: SharedKey) -> Result<(), TunnelError> {
+//!     let tunnel = IpTunnel::open(config, Some(key))?;
 //!     let (status, stopper) = (tunnel.status_source(), tunnel.stopper());
 //!     std::thread::spawn(move || {
 //!         while status.status().uptime_s < 3600.0 {
@@ -60,9 +60,9 @@ mod tunnel;
 #[doc(hidden)]
 pub mod wire;
 
-pub use config::Config;
+pub use config::TunnelConfig;
 pub use keys::SharedKey;
-pub use service::config::{Problem, Problems};
-pub use status::Status;
-pub use tunnel::{StatusSource, Stopper, Tunnel, TunnelError};
+pub use service::config::{ConfigProblem, ConfigProblems};
+pub use status::TunnelStatus;
+pub use tunnel::{IpTunnel, TunnelError, TunnelStatusSource, TunnelStopper};
 pub use wire::datagram::MAX_CHANNELS;

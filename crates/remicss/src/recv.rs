@@ -2,10 +2,10 @@
 
 mod byte_ring;
 mod channel_bits;
-pub mod deliver;
 mod fault_tracker;
 mod part_joiner;
 pub mod reassembly;
 pub mod receiver;
 pub mod reorder_buffer;
 mod sequence_window;
+pub mod symbol_sink;

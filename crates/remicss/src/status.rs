@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The status of one end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct TunnelStatus {
     /// The tunnel's device.
     pub device: String,
     /// The time since the start, in seconds.
@@ -12,22 +12,22 @@ pub struct Status {
     /// Whether the ends are associated.
     pub associated: bool,
     /// Measured means since the association began.
-    pub achieved: Achieved,
+    pub achieved: MeasuredProperties,
     /// The model's values for the current plan; absent if there is none.
-    pub predicted: Option<Predicted>,
+    pub predicted: Option<PredictedProperties>,
     /// The MTU of the tunnel's device, in bytes.
     pub mtu: usize,
     /// The channels, in the configuration's order.
-    pub channels: Vec<ChannelStatus>,
+    pub channels: Vec<TunnelChannelStatus>,
     /// Symbols that waited in the reorder buffer.
-    pub waited: Waited,
+    pub waited: ReorderStatus,
     /// Dropped packets and datagrams, by reason.
-    pub dropped: Dropped,
+    pub dropped: DropCounts,
 }
 
 /// Symbols that waited in the reorder buffer, by the reason for which they left it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Waited {
+pub struct ReorderStatus {
     /// The current reorder window, in ms.
     pub window_ms: f64,
     /// Released after the symbol that they waited for.
@@ -42,7 +42,7 @@ pub struct Waited {
 
 /// Measured values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Achieved {
+pub struct MeasuredProperties {
     /// The mean threshold of the symbols that were sent. Absent if none were.
     pub kappa: Option<f64>,
     /// Their mean multiplicity.
@@ -70,7 +70,7 @@ pub struct Achieved {
 
 /// The model's values for what this end sends by the current plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Predicted {
+pub struct PredictedProperties {
     /// The mean threshold.
     pub kappa: f64,
     /// The mean multiplicity.
@@ -87,7 +87,7 @@ pub struct Predicted {
 
 /// The status of one channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChannelStatus {
+pub struct TunnelChannelStatus {
     /// The state for what this end sends, as the peer reports it: `up`, `down` or `quarantine`; or
     /// `missing` from the association. Absent without a peer.
     pub state_out: Option<String>,
@@ -140,7 +140,7 @@ pub struct ChannelStatus {
 
 /// Dropped packets and datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dropped {
+pub struct DropCounts {
     /// Packets while there was no association.
     pub unconnected: u64,
     /// Packets for which fewer channels were up than the privacy floor.

@@ -26,57 +26,57 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use sharing::keyed::TAG_LEN;
-use tun::Device;
-use tun::interface::Interface;
+use tun::TunDevice;
+use tun::interface::InterfaceSettings;
 
-use crate::config::{ChannelConfig, Config, End, PacketOrder};
+use crate::config::{PacketOrder, TunnelChannelConfig, TunnelConfig, TunnelEnd};
 use crate::control::handshake::{ClientIdentity, SharedKey};
-use crate::endpoint::inbound::Inbound;
-use crate::endpoint::outbound::SenderConfig;
-use crate::endpoint::settings::{EndpointSettings, KeyLimits, Role};
-use crate::recv::receiver::ReceiverLimits;
+use crate::endpoint::inbound::InboundEndpoint;
+use crate::endpoint::outbound::SymbolSenderConfig;
+use crate::endpoint::settings::{EndpointRole, EndpointSettings, KeyRenewalLimits};
+use crate::recv::receiver::SymbolReceiverLimits;
 use crate::send::plan::PlanGoal;
 use crate::tunnel::allowed_sources::AllowedSources;
 use crate::wire::datagram::HEADER_LEN;
-use crate::wire::terms::Terms;
+use crate::wire::terms::TunnelTerms;
 pub use error::TunnelError;
 use planning::PlanningThread;
 use receiving::{ReceivingCounts, ReceivingThread};
-use sending::{Command, SendingThread};
-use shared::Clock;
-pub use status_source::StatusSource;
-use udp::{BindTo, MAX_MTU, MIN_MTU, Socket};
-use waker::Waker;
+use sending::{SendingCommand, SendingThread};
+use shared::TunnelClock;
+pub use status_source::TunnelStatusSource;
+use udp::{MAX_MTU, MIN_MTU, SocketBinding, UdpBatchSocket};
+use waker::ThreadWaker;
 
 /// The length of the device's queue, in packets or superpackets.
 const DEVICE_QUEUE: u32 = 500;
 
 /// One end of a tunnel, ready to run.
-pub struct Tunnel {
-    device: Arc<Device>,
+pub struct IpTunnel {
+    device: Arc<TunDevice>,
     sending: SendingThread,
     receiving: ReceivingThread,
     planning: PlanningThread,
-    status_source: StatusSource,
-    stopper: Stopper,
+    status_source: TunnelStatusSource,
+    stopper: TunnelStopper,
 }
 
 /// Stops a tunnel that runs.
 #[derive(Clone)]
-pub struct Stopper {
+pub struct TunnelStopper {
     stops: Arc<AtomicBool>,
-    receiving_waker: Waker,
-    sending_waker: Waker,
-    sending: mpsc::Sender<Command>,
+    receiving_waker: ThreadWaker,
+    sending_waker: ThreadWaker,
+    sending: mpsc::Sender<SendingCommand>,
 }
 
-impl Tunnel {
+impl IpTunnel {
     /// Creates the device and binds the channels. Nothing is sent before [`Self::run`].
     ///
     /// # Errors
     /// If an address or the device cannot be used, or the random source fails.
-    pub fn open(config: &Config, key: Option<SharedKey>) -> Result<Self, TunnelError> {
-        let clock = Clock(Instant::now());
+    pub fn open(config: &TunnelConfig, key: Option<SharedKey>) -> Result<Self, TunnelError> {
+        let clock = TunnelClock(Instant::now());
         let channels = bind(config)?;
         let sender_config = sender_config(config);
         let overhead = HEADER_LEN + 1 + if config.tamper_code { TAG_LEN } else { 0 };
@@ -90,11 +90,11 @@ impl Tunnel {
         let inbound = inbound(config, key, &sender_config, clock)?;
         let device = Arc::new(make_device(config, mtu)?);
 
-        let waker = || Waker::new().map_err(TunnelError::Waker);
+        let waker = || ThreadWaker::new().map_err(TunnelError::Waker);
         let (sending_waker, receiving_waker) = (waker()?, waker()?);
         let (to_sending, commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
-        let stopper = Stopper {
+        let stopper = TunnelStopper {
             stops: Arc::default(),
             receiving_waker: receiving_waker.clone(),
             sending_waker: sending_waker.clone(),
@@ -112,7 +112,7 @@ impl Tunnel {
         };
         let planning = PlanningThread {
             goal: goal(config),
-            choice: config.scheduler,
+            scheduler_kind: config.scheduler,
             rng: config.rng,
             sender_config,
             requests,
@@ -139,7 +139,7 @@ impl Tunnel {
             sources: AllowedSources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
             stops: Arc::clone(&stopper.stops),
         };
-        let status_source = StatusSource {
+        let status_source = TunnelStatusSource {
             device: device.name().to_owned(),
             clock,
             risks: receiving.risks.clone(),
@@ -157,12 +157,12 @@ impl Tunnel {
     }
 
     /// The source of its status.
-    pub fn status_source(&self) -> StatusSource {
+    pub fn status_source(&self) -> TunnelStatusSource {
         self.status_source.clone()
     }
 
     /// The handle that stops it.
-    pub fn stopper(&self) -> Stopper {
+    pub fn stopper(&self) -> TunnelStopper {
         self.stopper.clone()
     }
 
@@ -186,21 +186,21 @@ impl Tunnel {
     }
 }
 
-impl Stopper {
+impl TunnelStopper {
     /// Stops the tunnel.
     pub fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
         self.receiving_waker.wake();
         // If nobody receives, it has ended.
-        let _ = self.sending.send(Command::Stop);
+        let _ = self.sending.send(SendingCommand::Stop);
         self.sending_waker.wake();
     }
 }
 
-fn bind(config: &Config) -> Result<Vec<Socket>, TunnelError> {
-    let bind = |(index, channel): (usize, &ChannelConfig)| {
-        let address = BindTo { local: channel.local, device: channel.device.as_deref() };
-        Socket::bind(&address).map_err(|source| {
+fn bind(config: &TunnelConfig) -> Result<Vec<UdpBatchSocket>, TunnelError> {
+    let bind = |(index, channel): (usize, &TunnelChannelConfig)| {
+        let address = SocketBinding { local: channel.local, device: channel.device.as_deref() };
+        UdpBatchSocket::bind(&address).map_err(|source| {
             let (local, device) = (channel.local, channel.device.clone());
             TunnelError::Bind { number: index + 1, local, device, source }
         })
@@ -209,19 +209,19 @@ fn bind(config: &Config) -> Result<Vec<Socket>, TunnelError> {
 }
 
 fn inbound(
-    config: &Config,
+    config: &TunnelConfig,
     key: Option<SharedKey>,
-    sender_config: &SenderConfig,
-    clock: Clock,
-) -> Result<Inbound, TunnelError> {
+    sender_config: &SymbolSenderConfig,
+    clock: TunnelClock,
+) -> Result<InboundEndpoint, TunnelError> {
     let n = u8::try_from(config.channels.len()).unwrap_or(u8::MAX);
-    let terms = Terms::new(n, config.min_threshold, config.tamper_code)
+    let terms = TunnelTerms::new(n, config.min_threshold, config.tamper_code)
         .and_then(|terms| terms.with_min_channels(config.min_channels))?;
     let settings = EndpointSettings {
         terms,
-        limits: ReceiverLimits {
+        limits: SymbolReceiverLimits {
             share_bytes: config.reassembly_bytes,
-            ..ReceiverLimits::default()
+            ..SymbolReceiverLimits::default()
         },
         rates_bps: sender_config.rates_bps.clone(),
         headers: sender_config
@@ -229,16 +229,16 @@ fn inbound(
             .iter()
             .map(|len| u16::try_from(*len).unwrap_or(48))
             .collect(),
-        key_limits: KeyLimits::default(),
+        key_limits: KeyRenewalLimits::default(),
         keeps_order: config.order == PacketOrder::Auto,
         is_roaming: config.roaming,
     };
     let generator = config.rng.generator()?;
     let role = role(config, key)?;
-    Ok(Inbound::new(role, settings, generator, clock.now())?)
+    Ok(InboundEndpoint::new(role, settings, generator, clock.now())?)
 }
 
-fn goal(config: &Config) -> PlanGoal {
+fn goal(config: &TunnelConfig) -> PlanGoal {
     PlanGoal {
         kappa: config.kappa,
         mu: config.mu,
@@ -249,9 +249,9 @@ fn goal(config: &Config) -> PlanGoal {
     }
 }
 
-fn sender_config(config: &Config) -> SenderConfig {
-    let headers = |channel: &ChannelConfig| if channel.local.is_ipv4() { 28 } else { 48 };
-    SenderConfig {
+fn sender_config(config: &TunnelConfig) -> SymbolSenderConfig {
+    let headers = |channel: &TunnelChannelConfig| if channel.local.is_ipv4() { 28 } else { 48 };
+    SymbolSenderConfig {
         rates_bps: config.channels.iter().map(|channel| channel.rate_bps).collect(),
         mtus: vec![usize::from(MAX_MTU); config.channels.len()],
         headers: config.channels.iter().map(headers).collect(),
@@ -260,16 +260,16 @@ fn sender_config(config: &Config) -> SenderConfig {
 
 /// The minimum MTU of the device. The kernel removes IPv6 from a device with a smaller MTU than
 /// IPv6 requires; longer packets than a datagram are sent in two.
-fn least_mtu(config: &Config) -> usize {
+fn least_mtu(config: &TunnelConfig) -> usize {
     let networks = config.addresses.iter().chain(&config.routes);
     if networks.into_iter().any(|network| network.addr().is_ipv6()) { MIN_MTU.into() } else { 0 }
 }
 
-fn make_device(config: &Config, mtu: usize) -> Result<Device, TunnelError> {
+fn make_device(config: &TunnelConfig, mtu: usize) -> Result<TunDevice, TunnelError> {
     let name = config.device.clone();
-    let device =
-        Device::new(&name).map_err(|source| TunnelError::Device { name: name.clone(), source })?;
-    let interface = Interface {
+    let device = TunDevice::new(&name)
+        .map_err(|source| TunnelError::Device { name: name.clone(), source })?;
+    let interface = InterfaceSettings {
         name: device.name(),
         mtu: u32::try_from(mtu).unwrap_or(u32::MAX),
         queue: DEVICE_QUEUE,
@@ -281,16 +281,18 @@ fn make_device(config: &Config, mtu: usize) -> Result<Device, TunnelError> {
     Ok(device)
 }
 
-fn role(config: &Config, key: Option<SharedKey>) -> Result<Role, TunnelError> {
+fn role(config: &TunnelConfig, key: Option<SharedKey>) -> Result<EndpointRole, TunnelError> {
     let peers: Option<Vec<SocketAddr>> =
         config.channels.iter().map(|channel| channel.peer).collect();
     match (config.end, peers, key) {
-        (End::Client, Some(servers), key) => Ok(Role::Client { servers, key }),
-        (End::Server, Some(clients), None) => Ok(Role::Server(ClientIdentity::Addresses(clients))),
-        (End::Server, Some(clients), Some(key)) => {
-            Ok(Role::Server(ClientIdentity::Both(clients, key)))
+        (TunnelEnd::Client, Some(servers), key) => Ok(EndpointRole::Client { servers, key }),
+        (TunnelEnd::Server, Some(clients), None) => {
+            Ok(EndpointRole::Server(ClientIdentity::Addresses(clients)))
         }
-        (End::Server, None, Some(key)) => Ok(Role::Server(ClientIdentity::Key(key))),
-        (End::Client, None, _) | (End::Server, None, None) => Err(TunnelError::NoPeer),
+        (TunnelEnd::Server, Some(clients), Some(key)) => {
+            Ok(EndpointRole::Server(ClientIdentity::Both(clients, key)))
+        }
+        (TunnelEnd::Server, None, Some(key)) => Ok(EndpointRole::Server(ClientIdentity::Key(key))),
+        (TunnelEnd::Client, None, _) | (TunnelEnd::Server, None, None) => Err(TunnelError::NoPeer),
     }
 }

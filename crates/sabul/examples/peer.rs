@@ -7,8 +7,8 @@ use std::io::{Error, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use sunder_sabul::{Config, connect, listen};
-use udp::streams::Stream;
+use sunder_sabul::{SabulConfig, connect, listen};
+use udp::streams::UdpStream;
 
 /// The stream is this many pseudorandom bytes again and again.
 const PERIOD: usize = 1_000_003;
@@ -16,7 +16,8 @@ const PERIOD: usize = 1_000_003;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let config = Config { send_buffer: 256 << 20, receive_buffer: 256 << 20, ..Config::default() };
+    let config =
+        SabulConfig { send_buffer: 256 << 20, receive_buffer: 256 << 20, ..SabulConfig::default() };
     match arguments[..] {
         ["send", host, port, bytes] => {
             let peer = SocketAddr::new(host.parse::<IpAddr>()?, port.parse()?);
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn send(stream: &mut Stream, total: usize) -> Result<(), Error> {
+fn send(stream: &mut UdpStream, total: usize) -> Result<(), Error> {
     let period = period();
     let mut left = total;
     while left > 0 {
@@ -53,7 +54,7 @@ fn send(stream: &mut Stream, total: usize) -> Result<(), Error> {
     stream.read_exact(&mut [0])
 }
 
-fn receive(stream: &mut Stream, total: usize) -> Result<(), Error> {
+fn receive(stream: &mut UdpStream, total: usize) -> Result<(), Error> {
     let period = period();
     let mut buffer = vec![0; 1 << 18];
     let mut done = 0;

@@ -6,11 +6,12 @@
 mod net;
 mod protocol;
 
-pub use net::{Endpoint, connect, listen};
+pub use net::{SabulEndpoint, connect, listen};
 #[cfg(any(test, fuzzing))]
 pub use protocol::fuzzing;
 pub use protocol::{
-    Acked, Config, CongestionControl, ConnectError, Connected, Connecting, Connection,
-    ConnectionError, Limits, Listener, Listening, Lost, Metrics, NativeControl, Read, Request,
-    Statistics,
+    SabulAckEvent, SabulClientHandshake, SabulConfig, SabulCongestionControl,
+    SabulCongestionMetrics, SabulConnectError, SabulConnectOutcome, SabulConnectRequest,
+    SabulConnection, SabulConnectionError, SabulListener, SabulListenerAction, SabulLossEvent,
+    SabulReadOutcome, SabulSendLimits, SabulStatistics, UdtCongestionControl,
 };

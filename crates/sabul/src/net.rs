@@ -8,34 +8,39 @@ mod tests;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use udp::streams::{self, Acceptor, Stream};
-use udp::{BindTo, Socket};
+use udp::streams::{self, UdpStream, UdpStreamAcceptor};
+use udp::{SocketBinding, UdpBatchSocket};
 
-use crate::protocol::{Config, Connecting};
-use connection::Driven;
+use crate::protocol::{SabulClientHandshake, SabulConfig};
+use connection::SabulStreamConnection;
 
-pub use endpoint::Endpoint;
+pub use endpoint::SabulEndpoint;
 
 /// Connects to a listener and waits for the handshake.
 ///
 /// # Errors
-/// If there is no socket, or as [`ConnectError`](crate::ConnectError) says.
-pub fn connect(peer: SocketAddr, config: Config) -> io::Result<Stream> {
+/// If there is no socket, or as [`ConnectError`](crate::SabulConnectError) says.
+pub fn connect(peer: SocketAddr, config: SabulConfig) -> io::Result<UdpStream> {
     let local = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    let socket = Socket::bind(&BindTo { local, device: None })?;
+    let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
     let word = || getrandom::u32().map_err(io::Error::other);
-    let connecting = Connecting::new(config, peer.ip(), [word()?, word()?], streams::now());
-    streams::connect(socket, Box::new(Driven::connecting(connecting, peer)))
+    let connecting =
+        SabulClientHandshake::new(config, peer.ip(), [word()?, word()?], streams::now());
+    streams::connect(socket, Box::new(SabulStreamConnection::connecting(connecting, peer)))
 }
 
 /// Listens on an address; port 0 is any. Up to `backlog` connections wait to be accepted.
 ///
 /// # Errors
 /// If the address cannot be used.
-pub fn listen(local: SocketAddr, config: Config, backlog: usize) -> io::Result<Acceptor> {
-    let socket = Socket::bind(&BindTo { local, device: None })?;
-    Acceptor::new(socket, vec![Box::new(Endpoint::new(config)?)], backlog)
+pub fn listen(
+    local: SocketAddr,
+    config: SabulConfig,
+    backlog: usize,
+) -> io::Result<UdpStreamAcceptor> {
+    let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
+    UdpStreamAcceptor::new(socket, vec![Box::new(SabulEndpoint::new(config)?)], backlog)
 }

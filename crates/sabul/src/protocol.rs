@@ -1,6 +1,5 @@
 //! The protocol, without I/O: datagrams and the time come in, datagrams and deadlines go out.
 
-mod agreed;
 mod arrivals;
 mod congestion;
 mod connection;
@@ -14,11 +13,18 @@ mod ranges;
 mod receive_buffer;
 mod round_trip;
 mod send_buffer;
+mod session_parameters;
 #[cfg(test)]
 mod tests;
 
-pub use agreed::Config;
-pub use congestion::{Acked, CongestionControl, Limits, Lost, Metrics, NativeControl};
-pub use connection::{Connection, ConnectionError, Read, Statistics};
-pub use handshake::{ConnectError, Connected, Connecting, Listener, Listening, Request};
+pub use congestion::{
+    SabulAckEvent, SabulCongestionControl, SabulCongestionMetrics, SabulLossEvent, SabulSendLimits,
+    UdtCongestionControl,
+};
+pub use connection::{SabulConnection, SabulConnectionError, SabulReadOutcome, SabulStatistics};
+pub use handshake::{
+    SabulClientHandshake, SabulConnectError, SabulConnectOutcome, SabulConnectRequest,
+    SabulListener, SabulListenerAction,
+};
 pub(crate) use packet::destination;
+pub use session_parameters::SabulConfig;

@@ -16,7 +16,7 @@ use crate::log::LogRateLimiter;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that accepts connections.
-pub trait Listener {
+pub trait AcceptingSocket {
     /// A connection.
     type Stream;
     /// The address of its other end.
@@ -29,7 +29,7 @@ pub trait Listener {
     ) -> Poll<io::Result<(Self::Stream, Self::Address)>>;
 }
 
-impl Listener for TcpListener {
+impl AcceptingSocket for TcpListener {
     type Stream = TcpStream;
     type Address = SocketAddr;
 
@@ -38,7 +38,7 @@ impl Listener for TcpListener {
     }
 }
 
-impl Listener for UnixListener {
+impl AcceptingSocket for UnixListener {
     type Stream = UnixStream;
     type Address = tokio::net::unix::SocketAddr;
 
@@ -52,7 +52,7 @@ impl Listener for UnixListener {
 
 /// Accepts connections from several listeners, fairly.
 #[derive(Debug, Default)]
-pub struct RoundRobin {
+pub struct RoundRobinAcceptor {
     /// The listener after the one that accepted last.
     next: usize,
     /// Nothing is accepted before this time.
@@ -60,12 +60,15 @@ pub struct RoundRobin {
     failures: LogRateLimiter,
 }
 
-impl RoundRobin {
+impl RoundRobinAcceptor {
     /// Accepts a connection from any of the listeners; also returns the listener's index. The
     /// listener after the one that accepted last is polled first, so a flood at one listener does
     /// not starve the others. When the system refuses, it logs that, waits 100 ms and tries again.
     /// No connection is lost if the future is dropped.
-    pub async fn accept<L: Listener>(&mut self, listeners: &[L]) -> (usize, L::Stream, L::Address) {
+    pub async fn accept<L: AcceptingSocket>(
+        &mut self,
+        listeners: &[L],
+    ) -> (usize, L::Stream, L::Address) {
         loop {
             if let Some(pause) = self.pause {
                 sleep_until(pause).await;
@@ -88,7 +91,7 @@ impl RoundRobin {
                 Err(error) => {
                     // Usually too many files are open; an immediate retry would fail again.
                     self.pause = Some(Instant::now() + PAUSE);
-                    if let Some(so_often) = self.failures.happened() {
+                    if let Some(so_often) = self.failures.count_event() {
                         warn!(%error, so_often, "cannot accept connections for a moment");
                     }
                 }
@@ -115,7 +118,7 @@ mod tests {
         }
     }
 
-    impl Listener for Waiting {
+    impl AcceptingSocket for Waiting {
         type Stream = ();
         type Address = ();
 
@@ -136,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn a_flood_at_one_listener_does_not_starve_the_others() {
         let listeners = [Waiting::new(100), Waiting::new(2), Waiting::new(1)];
-        let mut round_robin = RoundRobin::default();
+        let mut round_robin = RoundRobinAcceptor::default();
         let mut order = Vec::new();
         for _ in 0..6 {
             order.push(round_robin.accept(&listeners).await.0);
@@ -149,7 +152,7 @@ mod tests {
         let listener = Waiting::new(1);
         *listener.error.borrow_mut() = Some(io::Error::other("too many open files"));
         let start = Instant::now();
-        let mut round_robin = RoundRobin::default();
+        let mut round_robin = RoundRobinAcceptor::default();
         assert_eq!(round_robin.accept(&[listener]).await.0, 0);
         assert!(start.elapsed() >= PAUSE);
     }

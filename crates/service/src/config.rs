@@ -1,25 +1,26 @@
 //! Reads a configuration in TOML, and returns all its problems at once.
 //!
-//! A configuration lists the [`Keys`] that it may have, each with an example. [`read`] walks the
-//! text's tables: a [`Table`] reports keys that are unknown or missing, a [`Value`] reports a wrong
-//! type or range, and the caller reports settings that contradict each other. Each error becomes a
-//! [`Problem`] with its place in the text and its fix, and reading continues. Lines that are not
-//! TOML are reported too, and do not hide errors elsewhere.
+//! A configuration lists the [`ConfigKeys`] that it may have, each with an example. [`read`] walks
+//! the text's tables: a [`ConfigTable`] reports keys that are unknown or missing, a [`ConfigValue`]
+//! reports a wrong type or range, and the caller reports settings that contradict each other. Each
+//! error becomes a [`ConfigProblem`] with its place in the text and its fix, and reading continues.
+//! Lines that are not TOML are reported too, and do not hide errors elsewhere.
 //!
 //! The spans come from the `toml` crate's parser. `toml::Spanned` in types that derive
 //! `Deserialize` was considered: serde stops at the first error.
 //!
 //! ```
-//! use sunder_service::config::{Keys, Problems, key, read};
+//! use sunder_service::config::{ConfigKeys, ConfigProblems, key, read};
 //!
 //! struct Echo {
 //!     port: u16,
 //!     greeting: Option<String>,
 //! }
 //!
-//! const KEYS: Keys = Keys(&[&[key("", "port", "7"), key("", "greeting", "\"hello\"")]]);
+//! const KEYS: ConfigKeys =
+//!     ConfigKeys(&[&[key("", "port", "7"), key("", "greeting", "\"hello\"")]]);
 //!
-//! fn parse(text: &str) -> Result<Echo, Problems> {
+//! fn parse(text: &str) -> Result<Echo, ConfigProblems> {
 //!     read(text, KEYS, |table| {
 //!         let port = table.require("port").and_then(|port| port.whole_in(1..=65_535));
 //!         let greeting = table.get("greeting").and_then(|greeting| greeting.text());
@@ -61,16 +62,16 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 
-pub use file::{FileError, read_file};
-pub use keys::{Key, Keys, key};
+pub use file::{ConfigFileError, read_file};
+pub use keys::{ConfigKey, ConfigKeys, key};
 pub use path::KeyPath;
-pub use table::{Table, Value};
+pub use table::{ConfigTable, ConfigValue};
 
-use table::Context;
+use table::ConfigReadContext;
 
 /// One error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Its place in the text, in bytes. `None` if it is about the whole configuration.
     pub span: Option<Range<usize>>,
     /// The path of its key. Empty if it is about the whole configuration.
@@ -85,7 +86,7 @@ pub struct Problem {
     is_unknown_key: bool,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// A problem of the whole configuration.
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         let (what, fix) = (what.into(), fix.into());
@@ -132,7 +133,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// The summary: the error and its fix, without the place.
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)
     }
@@ -141,32 +142,32 @@ impl fmt::Display for Problem {
 /// All errors in a configuration, in the order of the text; those about the whole come last. There
 /// is at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+pub struct ConfigProblems(Vec<ConfigProblem>);
 
-impl Problems {
+impl ConfigProblems {
     /// The first problem.
-    pub fn first(&self) -> &Problem {
+    pub fn first(&self) -> &ConfigProblem {
         &self.0[0]
     }
 
     /// All problems.
-    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.0.iter()
     }
 }
 
-impl IntoIterator for Problems {
-    type Item = Problem;
-    type IntoIter = std::vec::IntoIter<Problem>;
+impl IntoIterator for ConfigProblems {
+    type Item = ConfigProblem;
+    type IntoIter = std::vec::IntoIter<ConfigProblem>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl<'a> IntoIterator for &'a Problems {
-    type Item = &'a Problem;
-    type IntoIter = std::slice::Iter<'a, Problem>;
+impl<'a> IntoIterator for &'a ConfigProblems {
+    type Item = &'a ConfigProblem;
+    type IntoIter = std::slice::Iter<'a, ConfigProblem>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
@@ -174,22 +175,23 @@ impl<'a> IntoIterator for &'a Problems {
 }
 
 /// The error of a reader of TOML, which stops at the first problem.
-impl From<toml::de::Error> for Problems {
+impl From<toml::de::Error> for ConfigProblems {
     fn from(error: toml::de::Error) -> Self {
         let what = error.message().replace('\n', " ");
-        let problem = Problem::new(&what, "begin with the command's example").summarized(&what);
+        let problem =
+            ConfigProblem::new(&what, "begin with the command's example").summarized(&what);
         Self(vec![problem.at(error.span(), KeyPath::default())])
     }
 }
 
 /// The first problem.
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first().fmt(f)
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}
 
 /// Reads a configuration with these keys. `read` may return `None` only if it has reported a
 /// problem.
@@ -198,9 +200,9 @@ impl std::error::Error for Problems {}
 /// When there are problems.
 pub fn read<T>(
     text: &str,
-    keys: Keys,
-    read: impl FnOnce(&Table<'_>) -> Option<T>,
-) -> Result<T, Problems> {
+    keys: ConfigKeys,
+    read: impl FnOnce(&ConfigTable<'_>) -> Option<T>,
+) -> Result<T, ConfigProblems> {
     read_all(text, keys, true, read)
 }
 
@@ -211,34 +213,35 @@ pub fn read<T>(
 /// When there are problems.
 pub fn read_part<T>(
     text: &str,
-    keys: Keys,
-    read: impl FnOnce(&Table<'_>) -> Option<T>,
-) -> Result<T, Problems> {
+    keys: ConfigKeys,
+    read: impl FnOnce(&ConfigTable<'_>) -> Option<T>,
+) -> Result<T, ConfigProblems> {
     read_all(text, keys, false, read)
 }
 
 fn read_all<T>(
     text: &str,
-    keys: Keys,
+    keys: ConfigKeys,
     is_whole: bool,
-    read: impl FnOnce(&Table<'_>) -> Option<T>,
-) -> Result<T, Problems> {
+    read: impl FnOnce(&ConfigTable<'_>) -> Option<T>,
+) -> Result<T, ConfigProblems> {
     let (mut problems, rest) = syntax::check(text, keys);
     let mut config = None;
     if let Some(rest) = rest
         && let Ok(document) = toml::de::DeTable::parse(&rest.text)
     {
-        let context = Context::new(keys, rest.lost);
-        config = read(&Table::outermost(&context, document.get_ref(), is_whole));
+        let context = ConfigReadContext::new(keys, rest.malformed_keys);
+        config = read(&ConfigTable::outermost(&context, document.get_ref(), is_whole));
         problems.extend(context.into_problems());
     }
     match config {
         Some(config) if problems.is_empty() => return Ok(config),
         None if problems.is_empty() => {
-            problems.push(Problem::new("it cannot be read", "begin with the command's example"));
+            problems
+                .push(ConfigProblem::new("it cannot be read", "begin with the command's example"));
         }
         _ => {}
     }
     problems.sort_by_key(|problem| problem.span.as_ref().map_or(usize::MAX, |span| span.start));
-    Err(Problems(problems))
+    Err(ConfigProblems(problems))
 }

@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 /// The prefix of an IPv6 address that identifies a source, in bits: a site gets a /48 and has all
 /// addresses in it.
-const SITE: u8 = 48;
+const SITE_PREFIX_LEN: u8 = 48;
 
 /// Tasks that serve one connection each. Their number is limited, in total and for each source. A
 /// new connection is always accepted: if a limit is reached, the oldest task of its source is
@@ -20,11 +20,11 @@ pub struct ConnectionLimiter {
     max_of_source: usize,
     tasks: JoinSet<()>,
     /// The tasks that run, oldest first.
-    running: VecDeque<Running>,
+    running: VecDeque<ServedConnection>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct ServedConnection {
     source: IpAddr,
     task: AbortHandle,
 }
@@ -46,20 +46,20 @@ impl ConnectionLimiter {
         let source = source(address);
         // Tasks that have ended do not count.
         while let Some(ended) = self.tasks.try_join_next_with_id() {
-            self.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
+            self.remove_ended(ended.map_or_else(|error| error.id(), |(id, ())| id));
         }
         let evicted = self.to_evict(source).and_then(|oldest| self.running.remove(oldest));
-        if let Some(Running { task, .. }) = &evicted {
+        if let Some(ServedConnection { task, .. }) = &evicted {
             task.abort();
         }
-        self.running.push_back(Running { source, task: self.tasks.spawn(serving) });
+        self.running.push_back(ServedConnection { source, task: self.tasks.spawn(serving) });
         evicted.map(|evicted| evicted.source)
     }
 
     /// Waits until one task has ended. If there is none, never returns.
     pub async fn join_next(&mut self) {
         match self.tasks.join_next_with_id().await {
-            Some(ended) => self.forget(ended.map_or_else(|error| error.id(), |(id, ())| id)),
+            Some(ended) => self.remove_ended(ended.map_or_else(|error| error.id(), |(id, ())| id)),
             None => std::future::pending().await,
         }
     }
@@ -86,7 +86,7 @@ impl ConnectionLimiter {
         self.running.iter().position(|running| counts.get(&running.source) == Some(most))
     }
 
-    fn forget(&mut self, ended: Id) {
+    fn remove_ended(&mut self, ended: Id) {
         self.running.retain(|running| running.task.id() != ended);
     }
 }
@@ -95,7 +95,7 @@ impl ConnectionLimiter {
 /// of an IPv6 network with a 48-bit prefix.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Net::new_assert(address, SITE).network().into(),
+        IpAddr::V6(address) => Ipv6Net::new_assert(address, SITE_PREFIX_LEN).network().into(),
         v4 @ IpAddr::V4(_) => v4,
     }
 }

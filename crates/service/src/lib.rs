@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
-//! use sunder_service::metrics::{Exposition, Metric, gauge};
+//! use sunder_service::metrics::{Exposition, PrometheusMetric, gauge};
 //! use sunder_service::status::ServiceStatus;
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -29,11 +29,10 @@
 //! }
 //!
 //! impl ServiceStatus for Echo {
-//!     const METRICS: &'static [Metric<Self>] = &[gauge(
-//!         "echo_connections",
-//!         "Open connections.",
-//!         |echo, samples| samples.add(&[], echo.connections),
-//!     )];
+//!     const METRICS: &'static [PrometheusMetric<Self>] =
+//!         &[gauge("echo_connections", "Open connections.", |echo, samples| {
+//!             samples.add(&[], echo.connections)
+//!         })];
 //!
 //!     fn name(&self) -> &str {
 //!         &self.name

@@ -8,22 +8,22 @@ const SPARE_FILES: usize = 64;
 
 /// The descriptors that a configuration asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct OpenFileBudget {
     /// The largest number of streams.
     pub streams: usize,
     /// Descriptors of a stream: one for each channel, and one for the application.
-    pub each: usize,
+    pub files_per_stream: usize,
     /// Connections that wait for a stream.
     pub waiting: usize,
 }
 
-impl Files {
+impl OpenFileBudget {
     /// Raises the limit of open files as far as the system allows. If that is not enough, returns
     /// what is possible, and logs a warning if there are fewer streams.
     #[must_use]
-    pub fn budget(self) -> Self {
+    pub fn raise_limit_and_fit(self) -> Self {
         let Some(limit) = raise_open_files() else { return self };
-        let possible = self.within(usize::try_from(limit).unwrap_or(usize::MAX));
+        let possible = self.fit_limit(usize::try_from(limit).unwrap_or(usize::MAX));
         if possible.streams < self.streams {
             warn!(
                 "{} streams need {} open files, but the system allows {limit}: {} streams are \
@@ -38,17 +38,19 @@ impl Files {
     }
 
     fn needed(self) -> usize {
-        self.streams.saturating_mul(self.each).saturating_add(self.waiting + SPARE_FILES)
+        self.streams
+            .saturating_mul(self.files_per_stream)
+            .saturating_add(self.waiting + SPARE_FILES)
     }
 
     /// What fits into `limit` descriptors. Waiting connections get at most a quarter of them.
-    fn within(self, limit: usize) -> Self {
+    fn fit_limit(self, limit: usize) -> Self {
         if self.needed() <= limit {
             return self;
         }
         let waiting = self.waiting.min(limit / 4).max(1);
         let left = limit.saturating_sub(waiting + SPARE_FILES);
-        Self { streams: self.streams.min(left / self.each).max(1), waiting, ..self }
+        Self { streams: self.streams.min(left / self.files_per_stream).max(1), waiting, ..self }
     }
 }
 
@@ -70,10 +72,10 @@ mod tests {
 
     #[test]
     fn streams_fit_the_open_files() {
-        let wanted = Files { streams: 4096, each: 4, waiting: 8192 };
-        assert_eq!(wanted.within(4096 * 4 + 8192 + SPARE_FILES), wanted);
+        let wanted = OpenFileBudget { streams: 4096, files_per_stream: 4, waiting: 8192 };
+        assert_eq!(wanted.fit_limit(4096 * 4 + 8192 + SPARE_FILES), wanted);
         for limit in [64, 256, 1024, 4096, 20_000] {
-            let possible = wanted.within(limit);
+            let possible = wanted.fit_limit(limit);
             assert!(possible.streams >= 1 && possible.streams < wanted.streams, "{possible:?}");
             assert!(possible.needed() <= limit.max(SPARE_FILES + 32), "{limit}: {possible:?}");
         }

@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-use crate::accept::Listener;
+use crate::accept::AcceptingSocket;
 
 /// How many connections may wait to be accepted. What does not fit is refused by a Unix socket, and
 /// of TCP waits for a second, until its SYN is sent again. The system's limit,
@@ -25,13 +25,13 @@ const MAX_UNSENT: u32 = 64 << 10;
 
 /// A listener for an address of a configuration. A clone is the same listener.
 #[derive(Clone, Debug)]
-pub struct Listening {
+pub struct ConfiguredListener {
     /// As in the configuration, where the port may be 0: any free port.
     configured: SocketAddr,
     listener: Arc<TcpListener>,
 }
 
-impl Listening {
+impl ConfiguredListener {
     /// A listener that exists already. Its connections get [`set_options`].
     pub fn new(configured: SocketAddr, listener: TcpListener) -> Self {
         set_options(&listener);
@@ -47,7 +47,7 @@ impl Listening {
     }
 }
 
-impl Listener for Listening {
+impl AcceptingSocket for ConfiguredListener {
     type Stream = TcpStream;
     type Address = SocketAddr;
 
@@ -62,15 +62,15 @@ impl Listener for Listening {
 /// When one address cannot be listened on; the address is in the error's text.
 pub async fn listen(
     addresses: impl IntoIterator<Item = SocketAddr>,
-    before: &[Listening],
-) -> io::Result<Vec<Listening>> {
-    let mut before: Vec<&Listening> = before.iter().collect();
+    before: &[ConfiguredListener],
+) -> io::Result<Vec<ConfiguredListener>> {
+    let mut before: Vec<&ConfiguredListener> = before.iter().collect();
     let mut listening = Vec::new();
     for configured in addresses {
         let known = before.iter().position(|known| known.configured == configured);
         listening.push(match known {
             Some(known) => before.remove(known).clone(),
-            None => Listening::new(configured, bind(configured).await?),
+            None => ConfiguredListener::new(configured, bind(configured).await?),
         });
     }
     Ok(listening)

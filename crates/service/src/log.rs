@@ -50,12 +50,12 @@ pub struct LogRateLimiter {
 impl LogRateLimiter {
     /// Counts an event that is logged once in a period. If it is to be logged now, returns the
     /// number of events since the one logged last, this one included.
-    pub fn happened(&mut self) -> Option<u64> {
-        self.happened_of(1)
+    pub fn count_event(&mut self) -> Option<u64> {
+        self.count_event_of(1)
     }
 
     /// The same for an event of which `max` are logged in a period.
-    pub fn happened_of(&mut self, max: u32) -> Option<u64> {
+    pub fn count_event_of(&mut self, max: u32) -> Option<u64> {
         self.unlogged += 1;
         if self.since.is_none_or(|since| since.elapsed() >= PERIOD) {
             (self.since, self.logged) = (Some(Instant::now()), 0);
@@ -75,19 +75,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_is_counted_and_little_said() {
         let mut limiter = LogRateLimiter::default();
-        assert_eq!(limiter.happened(), Some(1));
-        assert_eq!((0..5).filter_map(|_| limiter.happened()).count(), 0);
+        assert_eq!(limiter.count_event(), Some(1));
+        assert_eq!((0..5).filter_map(|_| limiter.count_event()).count(), 0);
         tokio::time::advance(PERIOD).await;
-        assert_eq!(limiter.happened(), Some(6));
-        assert_eq!(limiter.happened(), None);
+        assert_eq!(limiter.count_event(), Some(6));
+        assert_eq!(limiter.count_event(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_come_in_floods_is_said_each_time() {
         let mut limiter = LogRateLimiter::default();
-        assert_eq!((0..100).filter_map(|_| limiter.happened_of(16)).sum::<u64>(), 16);
+        assert_eq!((0..100).filter_map(|_| limiter.count_event_of(16)).sum::<u64>(), 16);
         tokio::time::advance(PERIOD).await;
-        assert_eq!(limiter.happened_of(16), Some(85));
-        assert_eq!(limiter.happened_of(16), Some(1));
+        assert_eq!(limiter.count_event_of(16), Some(85));
+        assert_eq!(limiter.count_event_of(16), Some(1));
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{
 
 /// The memory of this process may be written to swap.
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub enum MemoryLockError {
     /// Only so many bytes may be locked.
     #[error("the system allows {} KiB of locked memory, not any amount", .0 >> 10)]
     Limited(u64),
@@ -30,7 +30,7 @@ pub fn forbid_core_files() {
 
 /// The kernel dumps no memory of this process to any crash handler, and lets only root attach a
 /// debugger. `/proc/self` then belongs to root. Programs that this process starts are not affected.
-pub fn hide() {
+pub fn forbid_dumps() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
@@ -39,10 +39,10 @@ pub fn hide() {
 ///
 /// # Errors
 /// When this process may not lock any amount: with a limit, it would end where it needs more.
-pub fn lock() -> Result<(), LockError> {
+pub fn lock_all_pages() -> Result<(), MemoryLockError> {
     let unlimited = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
-        return Err(LockError::Limited(getrlimit(Resource::Memlock).maximum.unwrap_or(0)));
+        return Err(MemoryLockError::Limited(getrlimit(Resource::Memlock).maximum.unwrap_or(0)));
     }
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     Ok(mlockall(flags).map_err(io::Error::from)?)
@@ -54,7 +54,7 @@ const RETURNED_AT_ONCE: libc::c_int = 128 << 10;
 
 /// Freed memory goes back to the system: glibc otherwise keeps up to 64 MiB of it for each thread,
 /// once a large allocation was freed. Other libraries are left as they are.
-pub fn return_freed() {
+pub fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` takes no pointer, and may be called at any time.
     unsafe {

@@ -4,41 +4,41 @@ use std::fmt::{Display, Write};
 
 /// One row of a service's table of metrics: name, help text, and the samples in a status `S`.
 #[derive(Debug)]
-pub struct Metric<S> {
+pub struct PrometheusMetric<S> {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    samples: fn(&S, &mut Samples<'_>),
+    samples: fn(&S, &mut MetricSamples<'_>),
 }
 
 /// A metric whose value can go down.
 pub const fn gauge<S>(
     name: &'static str,
     help: &'static str,
-    samples: fn(&S, &mut Samples<'_>),
-) -> Metric<S> {
-    Metric { name, kind: "gauge", help, samples }
+    samples: fn(&S, &mut MetricSamples<'_>),
+) -> PrometheusMetric<S> {
+    PrometheusMetric { name, kind: "gauge", help, samples }
 }
 
 /// A metric whose value only grows; by convention its name ends in `_total`.
 pub const fn counter<S>(
     name: &'static str,
     help: &'static str,
-    samples: fn(&S, &mut Samples<'_>),
-) -> Metric<S> {
-    Metric { name, kind: "counter", help, samples }
+    samples: fn(&S, &mut MetricSamples<'_>),
+) -> PrometheusMetric<S> {
+    PrometheusMetric { name, kind: "counter", help, samples }
 }
 
 /// Takes the samples of one metric of one service.
 #[derive(Debug)]
-pub struct Samples<'a> {
+pub struct MetricSamples<'a> {
     name: &'static str,
     /// The labels that all samples of the service have.
     labels: &'a str,
     text: &'a mut String,
 }
 
-impl Samples<'_> {
+impl MetricSamples<'_> {
     /// Adds a sample with these labels.
     pub fn add(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
         let Self { name, labels: own, text } = self;
@@ -60,10 +60,10 @@ impl Samples<'_> {
 /// The metrics of several services in Prometheus's text format. The samples of a metric stand
 /// together, in the order of the first sample of each.
 #[derive(Debug, Default)]
-pub struct Exposition(Vec<Family>);
+pub struct Exposition(Vec<MetricFamily>);
 
 #[derive(Debug)]
-struct Family {
+struct MetricFamily {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
@@ -73,11 +73,11 @@ struct Family {
 impl Exposition {
     /// Adds the samples of these metrics in the status of a service, with the labels `service`,
     /// which is its kind, and `name`.
-    pub fn add<S>(&mut self, kind: &str, name: &str, metrics: &[Metric<S>], status: &S) {
+    pub fn add<S>(&mut self, kind: &str, name: &str, metrics: &[PrometheusMetric<S>], status: &S) {
         let labels = format!("service=\"{kind}\",name=\"{}\"", escaped(name));
         for metric in metrics {
             let mut text = String::new();
-            let mut samples = Samples { name: metric.name, labels: &labels, text: &mut text };
+            let mut samples = MetricSamples { name: metric.name, labels: &labels, text: &mut text };
             (metric.samples)(status, &mut samples);
             if !text.is_empty() {
                 self.family(metric).samples.push_str(&text);
@@ -85,11 +85,11 @@ impl Exposition {
         }
     }
 
-    fn family<S>(&mut self, metric: &Metric<S>) -> &mut Family {
-        let Metric { name, kind, help, .. } = *metric;
+    fn family<S>(&mut self, metric: &PrometheusMetric<S>) -> &mut MetricFamily {
+        let PrometheusMetric { name, kind, help, .. } = *metric;
         let known = self.0.iter().position(|family| family.name == name);
         let index = known.unwrap_or_else(|| {
-            self.0.push(Family { name, kind, help, samples: String::new() });
+            self.0.push(MetricFamily { name, kind, help, samples: String::new() });
             self.0.len() - 1
         });
         &mut self.0[index]
@@ -97,7 +97,7 @@ impl Exposition {
 
     /// The text.
     pub fn text(&self) -> String {
-        let family = |Family { name, kind, help, samples }: &Family| {
+        let family = |MetricFamily { name, kind, help, samples }: &MetricFamily| {
             format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}")
         };
         self.0.iter().map(family).collect()

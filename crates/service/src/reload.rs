@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A request to put a configuration in force.
 #[derive(Debug)]
-pub struct Reload<C> {
+pub struct ReloadRequest<C> {
     /// The configuration.
     pub config: C,
     /// Takes the task's listening addresses once the configuration is in force. The receiver may be
@@ -17,10 +17,10 @@ pub struct Reload<C> {
 
 /// Sends a task another configuration. A clone sends to the same task.
 #[derive(Debug)]
-pub struct Reloader<C>(mpsc::Sender<Reload<C>>);
+pub struct Reloader<C>(mpsc::Sender<ReloadRequest<C>>);
 
 /// The two ends: the sender, and the receiver for the task.
-pub fn reloads<C>() -> (Reloader<C>, mpsc::Receiver<Reload<C>>) {
+pub fn reloads<C>() -> (Reloader<C>, mpsc::Receiver<ReloadRequest<C>>) {
     let (sender, receiver) = mpsc::channel(1);
     (Reloader(sender), receiver)
 }
@@ -34,7 +34,7 @@ impl<C> Reloader<C> {
     pub async fn reload(&self, config: C) -> io::Result<Vec<SocketAddr>> {
         let stopped = || io::Error::other("it has stopped");
         let (answer, answered) = oneshot::channel();
-        self.0.send(Reload { config, answer }).await.map_err(|_| stopped())?;
+        self.0.send(ReloadRequest { config, answer }).await.map_err(|_| stopped())?;
         answered.await.unwrap_or_else(|_| Err(stopped()))
     }
 }

@@ -40,12 +40,12 @@ impl StopSignals {
 ///
 /// # Errors
 /// When the system refuses.
-pub fn hangups() -> Result<Signal, ServiceError> {
+pub fn hangup_signals() -> Result<Signal, ServiceError> {
     listen(SignalKind::hangup())
 }
 
 /// From this call on, SIGHUP does not end the process by itself: for the time before the runtime
-/// of [`run`](crate::run) is there, and [`hangups`] can be called in it.
+/// of [`run`](crate::run) is there, and [`hangup_signals`] can be called in it.
 ///
 /// # Errors
 /// When the system refuses.
@@ -54,7 +54,7 @@ pub fn catch_hangups() -> Result<(), ServiceError> {
     let runtime = runtime.map_err(ServiceError::Signals)?;
     let _entered = runtime.enter();
     // The handler stays when the runtime and what listens in it are gone.
-    hangups().map(drop)
+    hangup_signals().map(drop)
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {

@@ -18,9 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::accept::RoundRobin;
+use crate::accept::RoundRobinAcceptor;
 use crate::listening::listen_unix;
-use crate::metrics::{Exposition, Metric, gauge};
+use crate::metrics::{Exposition, PrometheusMetric, gauge};
 
 /// The time in which a client of the socket has to read the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The status of a service. It is written and read as JSON.
 pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
     /// Its metrics, without the uptime, which all services have.
-    const METRICS: &'static [Metric<Self>];
+    const METRICS: &'static [PrometheusMetric<Self>];
 
     /// Its name, unique among services of its kind: that of its configuration, or of its device.
     fn name(&self) -> &str;
@@ -60,7 +60,7 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
 
 /// The document with which a socket answers.
 #[derive(Serialize)]
-struct Document<'a, S> {
+struct StatusDocument<'a, S> {
     kind: &'a str,
     #[serde(flatten)]
     status: S,
@@ -116,11 +116,11 @@ impl StatusSocket {
             }
         };
         let task = tokio::spawn(async move {
-            let (listeners, mut round_robin) = ([listener], RoundRobin::default());
+            let (listeners, mut round_robin) = ([listener], RoundRobinAcceptor::default());
             loop {
                 let (_, mut stream, _) = round_robin.accept(&listeners).await;
-                let mut text =
-                    serde_json::to_vec(&Document { kind, status: status() }).unwrap_or_default();
+                let mut text = serde_json::to_vec(&StatusDocument { kind, status: status() })
+                    .unwrap_or_default();
                 text.push(b'\n');
                 // If the client does not read the answer in time, it is dropped.
                 let _ = timeout(ANSWER_TIMEOUT, stream.write_all(&text)).await;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     impl ServiceStatus for Named {
-        const METRICS: &'static [Metric<Self>] = &[];
+        const METRICS: &'static [PrometheusMetric<Self>] = &[];
 
         fn name(&self) -> &str {
             &self.name
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_document_names_its_kind_first() {
         let status = Named { name: "office".into(), streams: u64::MAX };
-        let text = serde_json::to_string(&Document { kind: "proxy", status }).unwrap();
+        let text = serde_json::to_string(&StatusDocument { kind: "proxy", status }).unwrap();
         let expected = r#"{"kind":"proxy","name":"office","streams":18446744073709551615}"#;
         assert_eq!(text, expected);
     }

@@ -5,15 +5,15 @@
 use std::error::Error;
 use std::io::{self, Write};
 
-use sunder_sharing::{Generator, Share, Sharing, tamper};
+use sunder_sharing::{RandomGenerator, Share, SharingParameters, tamper};
 
 fn main() -> Result<(), Box<dyn Error>> {
     run(&mut io::stdout())
 }
 
 fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let mut generator = Generator::seeded()?;
-    let sharing = Sharing::shamir(2, 3)?;
+    let mut generator = RandomGenerator::seeded()?;
+    let sharing = SharingParameters::shamir(2, 3)?;
     let sealed = tamper::seal(b"attack at dawn", &mut generator)?;
     let shares = sharing.split(&sealed, &mut generator)?;
     writeln!(out, "{shares:?}")?;

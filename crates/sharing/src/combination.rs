@@ -1,25 +1,25 @@
 //! Linear combinations of whole buffers, for codes of other crates.
 
-use crate::kernels::Weights;
+use crate::kernels::WeightMatrix;
 use crate::scheme::MAX_SHARES;
 
 /// A matrix of public weights over GF(2^8) modulo 0x11B: a row for each output, a column for each
 /// input.
 ///
 /// ```
-/// use sunder_sharing::{Combination, field};
+/// use sunder_sharing::{LinearCombination, field};
 ///
 /// // The sum of two buffers, and one of them three times.
-/// let combination = Combination::new(&[vec![1, 1], vec![3, 0]]);
+/// let combination = LinearCombination::new(&[vec![1, 1], vec![3, 0]]);
 /// let (mut sum, mut product) = ([0; 2], [0; 2]);
 /// combination.apply(&[[1, 2], [4, 9]], &mut [&mut sum, &mut product]);
 /// assert_eq!(sum, [1 ^ 4, 2 ^ 9]);
 /// assert_eq!(product, [3, field::multiply(3, 2)]);
 /// ```
 #[derive(Clone)]
-pub struct Combination(Weights);
+pub struct LinearCombination(WeightMatrix);
 
-impl Combination {
+impl LinearCombination {
     /// The largest number of rows, and of columns.
     pub const MAX: usize = MAX_SHARES;
 
@@ -29,7 +29,7 @@ impl Combination {
     /// If there are more or fewer, or rows differ in length.
     pub fn new(rows: &[Vec<u8>]) -> Self {
         let columns = rows.first().map_or(1, Vec::len);
-        Self(Weights::new(columns, rows.iter().cloned()))
+        Self(WeightMatrix::new(columns, rows.iter().cloned()))
     }
 
     /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]` for all bytes `j`. The time

@@ -9,21 +9,22 @@
 //! being noticed, nor mix those of two splits. An attacker who does more can: there is no key here,
 //! so nothing tells `k` invented shares from `k` true ones.
 //!
-//! A share file is a [`Header`], then its share of every segment. Neither an [`Encoder`] nor a
-//! [`Decoder`] holds a secret; they hold the position.
+//! A share file is a [`ShareFileHeader`], then its share of every segment. Neither an
+//! [`ShareFileEncoder`] nor a [`ShareFileDecoder`] holds a secret; they hold the position.
 
 mod header;
 
 pub use header::{
-    HEADER_LEN, Header, HeaderError, SEGMENT_LEN, SelectError, Split, SplitId, select_split,
+    HEADER_LEN, SEGMENT_LEN, ShareFileHeader, ShareFileHeaderError, SplitId, SplitParameters,
+    SplitSelectionError, select_split,
 };
 
 use header::{MAGIC, parameters};
 
-use crate::locate::{LocateError, Locator};
-use crate::random::{Generator, RandomError};
-use crate::scheme::Sharing;
-use crate::split::{JoinError, Joiner, SplitError, Splitter};
+use crate::locate::{ShareErrorLocationError, ShareErrorLocator};
+use crate::random::{RandomError, RandomGenerator};
+use crate::scheme::SharingParameters;
+use crate::split::{Joiner, ShareJoinError, ShareSplitError, Splitter};
 use crate::tamper;
 
 /// The length of the longest segment with its tamper code: also that of each share of it.
@@ -33,7 +34,7 @@ pub const PROTECTED_LEN: usize = tamper::OVERHEAD + SEGMENT_LEN;
 const CONTEXT_LEN: usize = MAGIC.len() + 4 + 16 + 8;
 
 /// What is under the tamper code of a segment besides its bytes.
-fn context(sharing: Sharing, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
+fn context(sharing: SharingParameters, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
     let mut bytes = [0; CONTEXT_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&parameters(sharing));
@@ -44,7 +45,7 @@ fn context(sharing: Sharing, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
 
 /// A segment could not be encoded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub enum EncodeError {
+pub enum ShareFileEncodeError {
     /// The buffer has no room for the code, or more than a segment in it.
     #[error("a buffer of {0} bytes holds no segment")]
     WrongLength(usize),
@@ -53,14 +54,14 @@ pub enum EncodeError {
     AfterLast,
     /// The buffers for the shares do not fit, or there were no random bytes.
     #[error(transparent)]
-    Split(#[from] SplitError),
+    Split(#[from] ShareSplitError),
     /// There were no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
 /// Turns the segments of one secret into shares of them, in order.
-pub struct Encoder {
+pub struct ShareFileEncoder {
     splitter: Splitter,
     id: SplitId,
     segments: u64,
@@ -68,12 +69,15 @@ pub struct Encoder {
     ended: bool,
 }
 
-impl Encoder {
+impl ShareFileEncoder {
     /// An encoder at the beginning of a new split.
     ///
     /// # Errors
     /// When there are no random bytes for the identifier.
-    pub fn new(sharing: Sharing, generator: &mut Generator) -> Result<Self, RandomError> {
+    pub fn new(
+        sharing: SharingParameters,
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, RandomError> {
         let splitter = Splitter::new(sharing);
         Ok(Self { splitter, id: SplitId(generator.array()?), segments: 0, length: 0, ended: false })
     }
@@ -89,18 +93,18 @@ impl Encoder {
         &mut self,
         segment: &mut [u8],
         shares: &mut [&mut [u8]],
-        generator: &mut Generator,
-    ) -> Result<(), EncodeError> {
+        generator: &mut RandomGenerator,
+    ) -> Result<(), ShareFileEncodeError> {
         let len = segment.len();
         if self.ended {
-            return Err(EncodeError::AfterLast);
+            return Err(ShareFileEncodeError::AfterLast);
         }
         if len > PROTECTED_LEN {
-            return Err(EncodeError::WrongLength(len));
+            return Err(ShareFileEncodeError::WrongLength(len));
         }
         let (code, payload) = segment
             .split_first_chunk_mut::<{ tamper::OVERHEAD }>()
-            .ok_or(EncodeError::WrongLength(len))?;
+            .ok_or(ShareFileEncodeError::WrongLength(len))?;
         let context = context(self.splitter.sharing(), self.id, self.segments);
         tamper::protect_into(code, &[&context, payload], generator)?;
         let added = payload.len();
@@ -112,39 +116,40 @@ impl Encoder {
     }
 
     /// What was split, once the last segment is encoded: the one that is not full.
-    pub fn finish(&self) -> Option<Split> {
+    pub fn finish(&self) -> Option<SplitParameters> {
         let (sharing, id, length) = (self.splitter.sharing(), self.id, self.length);
-        self.ended.then_some(Split::new(sharing, id, length))
+        self.ended.then_some(SplitParameters::new(sharing, id, length))
     }
 }
 
 /// A segment could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum ShareFileDecodeError {
     /// A number, a length or a coordinate is wrong, or all segments were decoded already.
     #[error(transparent)]
-    Shares(#[from] JoinError),
+    Shares(#[from] ShareJoinError),
     /// There are exactly as many shares as are needed, and what they join to was changed.
     #[error(transparent)]
-    Tampered(#[from] tamper::Tampered),
+    Tampered(#[from] tamper::TamperedMessage),
     /// There are more shares than are needed, and no choice of them joins to what was split, or
     /// two fit that differ.
     #[error(transparent)]
-    Locate(LocateError),
+    Locate(ShareErrorLocationError),
 }
 
 /// Turns shares of the segments of one secret back into it, in order.
-pub struct Decoder {
-    split: Split,
+pub struct ShareFileDecoder {
+    split: SplitParameters,
     joiner: Joiner,
-    locator: Locator,
+    locator: ShareErrorLocator,
     index: u64,
 }
 
-impl Decoder {
+impl ShareFileDecoder {
     /// A decoder at the beginning of a split.
-    pub fn new(split: Split) -> Self {
-        let (joiner, locator) = (Joiner::new(split.sharing()), Locator::new(split.sharing()));
+    pub fn new(split: SplitParameters) -> Self {
+        let (joiner, locator) =
+            (Joiner::new(split.sharing()), ShareErrorLocator::new(split.sharing()));
         Self { split, joiner, locator, index: 0 }
     }
 
@@ -180,16 +185,16 @@ impl Decoder {
         coordinates: &[u8],
         shares: &[&[u8]],
         segment: &mut [u8],
-    ) -> Result<Vec<u8>, DecodeError> {
+    ) -> Result<Vec<u8>, ShareFileDecodeError> {
         if self.next_len() != Some(segment.len()) {
-            return Err(JoinError::WrongLength.into());
+            return Err(ShareJoinError::WrongLength.into());
         }
         let sharing = self.split.sharing();
         let context = context(sharing, self.split.id(), self.index);
         let wrong = if shares.len() > usize::from(sharing.threshold()) {
             let accept = |segment: &[u8]| verify(segment, &context).is_ok();
             let found = self.locator.correct_with(coordinates, shares, segment, accept);
-            found.map_err(DecodeError::Locate)?
+            found.map_err(ShareFileDecodeError::Locate)?
         } else {
             self.joiner.join(coordinates, shares, segment)?;
             verify(segment, &context)?;
@@ -201,8 +206,8 @@ impl Decoder {
 }
 
 /// Checks a segment's code, which comes first in it.
-fn verify(segment: &[u8], context: &[u8]) -> Result<(), tamper::Tampered> {
-    let (code, payload) = segment.split_first_chunk().ok_or(tamper::Tampered)?;
+fn verify(segment: &[u8], context: &[u8]) -> Result<(), tamper::TamperedMessage> {
+    let (code, payload) = segment.split_first_chunk().ok_or(tamper::TamperedMessage)?;
     tamper::verify(code, &[context, payload])
 }
 
@@ -214,9 +219,9 @@ mod tests {
     use super::*;
 
     /// Writes whole share files, as a shell would.
-    fn encode(sharing: Sharing, secret: &[u8]) -> Vec<Vec<u8>> {
-        let mut generator = Generator::seeded().unwrap();
-        let mut encoder = Encoder::new(sharing, &mut generator).unwrap();
+    fn encode(sharing: SharingParameters, secret: &[u8]) -> Vec<Vec<u8>> {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let mut encoder = ShareFileEncoder::new(sharing, &mut generator).unwrap();
         let mut files = vec![Vec::new(); sharing.shares().into()];
         let mut rest = secret;
         while encoder.finish().is_none() {
@@ -233,14 +238,15 @@ mod tests {
     }
 
     /// Reads whole share files, as a shell would. Also returns the shares that were wrong.
-    fn decode(files: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), DecodeError> {
-        let headers: Vec<Header> = files.iter().map(|file| Header::parse(file).unwrap()).collect();
-        let coordinates: Vec<u8> = headers.iter().map(Header::x).collect();
-        let mut decoder = Decoder::new(select_split(&headers).unwrap());
+    fn decode(files: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), ShareFileDecodeError> {
+        let headers: Vec<ShareFileHeader> =
+            files.iter().map(|file| ShareFileHeader::parse(file).unwrap()).collect();
+        let coordinates: Vec<u8> = headers.iter().map(ShareFileHeader::coordinate).collect();
+        let mut decoder = ShareFileDecoder::new(select_split(&headers).unwrap());
         let (mut secret, mut wrong, mut at) = (Vec::new(), Vec::new(), HEADER_LEN);
         while let Some(len) = decoder.next_len() {
             let shares: Option<Vec<&[u8]>> = files.iter().map(|f| f.get(at..at + len)).collect();
-            let shares = shares.ok_or(DecodeError::Shares(JoinError::WrongLength))?;
+            let shares = shares.ok_or(ShareFileDecodeError::Shares(ShareJoinError::WrongLength))?;
             let mut segment = vec![0; len];
             wrong.extend(decoder.decode(&coordinates, &shares, &mut segment)?);
             secret.extend_from_slice(&segment[tamper::OVERHEAD..]);
@@ -253,8 +259,11 @@ mod tests {
 
     #[test]
     fn every_length_comes_back() {
-        let sharings = [Sharing::xor(1), Sharing::xor(3), Sharing::shamir(1, 2)];
-        for sharing in sharings.into_iter().chain([Sharing::shamir(2, 3)]).map(Result::unwrap) {
+        let sharings =
+            [SharingParameters::xor(1), SharingParameters::xor(3), SharingParameters::shamir(1, 2)];
+        for sharing in
+            sharings.into_iter().chain([SharingParameters::shamir(2, 3)]).map(Result::unwrap)
+        {
             for len in [0, 1, 15, WHOLE - 1, WHOLE, WHOLE + 1, 3 * WHOLE] {
                 let secret: Vec<u8> = (0..251).cycle().take(len).collect();
                 let files = encode(sharing, &secret);
@@ -272,7 +281,7 @@ mod tests {
 
     #[test]
     fn segments_cannot_be_moved_dropped_or_joined_with_another_splits() {
-        let sharing = Sharing::shamir(2, 2).unwrap();
+        let sharing = SharingParameters::shamir(2, 2).unwrap();
         let secret = vec![0; 2 * WHOLE + 9];
         let [first, second] = [(); 2].map(|()| encode(sharing, &secret));
         let cut = |file: &[u8], parts: &[(usize, usize)], length: u64| {
@@ -298,34 +307,41 @@ mod tests {
         ] {
             let files: Vec<Vec<u8>> = first.iter().map(|file| cut(file, parts, length)).collect();
             let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-            assert_eq!(decode(&files), Err(DecodeError::Tampered(tamper::Tampered)));
+            assert_eq!(
+                decode(&files),
+                Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage))
+            );
         }
         // A share of another split, under this one's header.
         let mixed = [&first[1][..HEADER_LEN], &second[1][HEADER_LEN..]].concat();
-        assert_eq!(decode(&[&first[0], &mixed]), Err(DecodeError::Tampered(tamper::Tampered)));
+        assert_eq!(
+            decode(&[&first[0], &mixed]),
+            Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage))
+        );
     }
 
     #[test]
     fn nothing_follows_the_last_segment() {
-        let mut generator = Generator::seeded().unwrap();
-        let mut encoder = Encoder::new(Sharing::xor(1).unwrap(), &mut generator).unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let mut encoder =
+            ShareFileEncoder::new(SharingParameters::xor(1).unwrap(), &mut generator).unwrap();
         let mut encode = |len: usize| {
             let (mut segment, mut share) = (vec![0; len], vec![0; len]);
             encoder.encode(&mut segment, &mut [&mut share], &mut generator)
         };
-        assert!(matches!(encode(31), Err(EncodeError::WrongLength(31))));
-        assert!(matches!(encode(PROTECTED_LEN + 1), Err(EncodeError::WrongLength(_))));
+        assert!(matches!(encode(31), Err(ShareFileEncodeError::WrongLength(31))));
+        assert!(matches!(encode(PROTECTED_LEN + 1), Err(ShareFileEncodeError::WrongLength(_))));
         assert!(encode(PROTECTED_LEN).is_ok());
         assert!(encode(PROTECTED_LEN - 1).is_ok());
-        assert!(matches!(encode(32), Err(EncodeError::AfterLast)));
+        assert!(matches!(encode(32), Err(ShareFileEncodeError::AfterLast)));
     }
 
     proptest! {
         #[test]
         fn any_change_to_one_of_two_shares_is_noticed(at in HEADER_LEN..269, flip in 1u8..) {
-            let mut files = encode(Sharing::shamir(2, 3).unwrap(), &[5; 200]);
+            let mut files = encode(SharingParameters::shamir(2, 3).unwrap(), &[5; 200]);
             files[1][at] ^= flip;
-            let noticed = Err(DecodeError::Tampered(tamper::Tampered));
+            let noticed = Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage));
             prop_assert_eq!(decode(&[&files[0], &files[1]]), noticed);
             let corrected = Ok((vec![5; 200], vec![2]));
             prop_assert_eq!(decode(&[&files[0], &files[1], &files[2]]), corrected);
@@ -336,8 +352,8 @@ mod tests {
             length in any::<u64>(),
             bodies in vec(vec(any::<u8>(), 0..200), 1..4),
         ) {
-            let split = Split::new(Sharing::shamir(2, 3).unwrap(), SplitId([1; 16]), length);
-            let mut decoder = Decoder::new(split);
+            let split = SplitParameters::new(SharingParameters::shamir(2, 3).unwrap(), SplitId([1; 16]), length);
+            let mut decoder = ShareFileDecoder::new(split);
             let coordinates: Vec<u8> = (1..).take(bodies.len()).collect();
             let shares: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
             let mut segment = vec![0; shares[0].len()];

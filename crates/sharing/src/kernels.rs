@@ -24,11 +24,11 @@ use std::sync::OnceLock;
 
 use crate::scheme::MAX_SHARES;
 use vector::combine;
-use weight::Weight;
+use weight::KernelWeight;
 
 /// An instruction set for which there is a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub enum FieldKernel {
     /// 64-byte vectors and the GF(2^8) multiplication instruction.
     #[cfg(target_arch = "x86_64")]
     Gfni512,
@@ -48,7 +48,7 @@ pub enum Kernel {
     Portable,
 }
 
-impl Kernel {
+impl FieldKernel {
     /// Returns the kernels that this processor can run, fastest first. Never empty.
     pub fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -72,7 +72,7 @@ impl Kernel {
 
     /// Returns the fastest kernel of this processor; detected once.
     pub fn best() -> Self {
-        static BEST: OnceLock<Kernel> = OnceLock::new();
+        static BEST: OnceLock<FieldKernel> = OnceLock::new();
         *BEST.get_or_init(|| Self::available()[0])
     }
 
@@ -85,7 +85,7 @@ impl Kernel {
     /// overlaps any other buffer.
     unsafe fn combine(
         self,
-        weights: &[Weight],
+        weights: &[KernelWeight],
         inputs: &[*const u8],
         outputs: &[*mut u8],
         len: usize,
@@ -96,7 +96,7 @@ impl Kernel {
                 #[cfg(target_arch = "x86_64")]
                 Self::Gfni512 => combine::<x86_64::__m512i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
-                Self::Gfni => combine::<x86::Gfni>(weights, inputs, outputs, len),
+                Self::Gfni => combine::<x86::GfniVector>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2 => combine::<x86_64::__m256i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
@@ -109,7 +109,7 @@ impl Kernel {
     }
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for FieldKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             #[cfg(target_arch = "x86_64")]
@@ -129,21 +129,22 @@ impl fmt::Display for Kernel {
 
 /// A matrix of public weights: one row an output, one column an input.
 #[derive(Clone)]
-pub(crate) struct Weights {
+pub(crate) struct WeightMatrix {
     columns: usize,
     rows: usize,
-    entries: Vec<Weight>,
-    kernel: Kernel,
+    entries: Vec<KernelWeight>,
+    kernel: FieldKernel,
 }
 
-impl Weights {
+impl WeightMatrix {
     /// Takes at most 255 rows, each of `columns` weights (1..=255).
     pub(crate) fn new(columns: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> Self {
         assert!((1..=MAX_SHARES).contains(&columns), "1 to 255 columns");
-        let mut weights = Self { columns, rows: 0, entries: Vec::new(), kernel: Kernel::best() };
+        let mut weights =
+            Self { columns, rows: 0, entries: Vec::new(), kernel: FieldKernel::best() };
         for row in rows {
             assert_eq!(row.len(), columns, "a row has a weight a column");
-            weights.entries.extend(row.into_iter().map(Weight::of));
+            weights.entries.extend(row.into_iter().map(KernelWeight::get));
             weights.rows += 1;
         }
         assert!(weights.rows <= MAX_SHARES, "at most 255 rows");
@@ -151,8 +152,8 @@ impl Weights {
     }
 
     /// The same weights, applied by the given kernel.
-    pub(crate) fn with_kernel(mut self, kernel: Kernel) -> Self {
-        assert!(Kernel::available().contains(&kernel), "this processor lacks {kernel}");
+    pub(crate) fn with_kernel(mut self, kernel: FieldKernel) -> Self {
+        assert!(FieldKernel::available().contains(&kernel), "this processor lacks {kernel}");
         self.kernel = kernel;
         self
     }
@@ -211,7 +212,7 @@ mod tests {
         rows.iter().map(output).collect()
     }
 
-    fn check(kernel: Kernel, rows: &[Vec<u8>], inputs: &[Vec<u8>], misalign: usize) {
+    fn check(kernel: FieldKernel, rows: &[Vec<u8>], inputs: &[Vec<u8>], misalign: usize) {
         let len = inputs[0].len();
         let shifted: Vec<Vec<u8>> =
             inputs.iter().map(|input| [&vec![0; misalign], &input[..]].concat()).collect();
@@ -220,7 +221,7 @@ mod tests {
         let mut outputs = vec![vec![0xEE; misalign + len + 2]; rows.len()];
         let mut targets: Vec<&mut [u8]> =
             outputs.iter_mut().map(|o| &mut o[misalign + 1..misalign + 1 + len]).collect();
-        let weights = Weights::new(inputs.len(), rows.to_vec()).with_kernel(kernel);
+        let weights = WeightMatrix::new(inputs.len(), rows.to_vec()).with_kernel(kernel);
         weights.apply(views[0], &views[1..], &mut targets);
         for (output, expected) in outputs.iter().zip(reference(rows, inputs)) {
             assert_eq!(output[misalign + 1..misalign + 1 + len], expected, "{kernel}, {len} bytes");
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn every_kernel_knows_all_products() {
         let all: Vec<u8> = (0..=255).collect();
-        for kernel in Kernel::available() {
+        for kernel in FieldKernel::available() {
             for weight in 0..=255 {
                 check(kernel, &[vec![weight]], std::slice::from_ref(&all), 0);
             }
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn every_kernel_takes_any_length_and_alignment() {
-        for kernel in Kernel::available() {
+        for kernel in FieldKernel::available() {
             for len in (0..300).chain([511, 512, 1408, 4096, 9001]) {
                 let inputs: Vec<Vec<u8>> = (0..3).map(|i| bytes(len, 7 + i)).collect();
                 let rows = vec![vec![1, 1, 1], vec![0, 2, 255], vec![19, 1, 77]];
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn every_kernel_takes_any_shape() {
-        for kernel in Kernel::available() {
+        for kernel in FieldKernel::available() {
             for columns in [1, 2, 5, 17, 255] {
                 for rows in [0, 1, 2, 3, 4, 5, 8, 9, 255] {
                     let inputs: Vec<Vec<u8>> = (0..columns).map(|i| bytes(197, 1 + i)).collect();

@@ -63,7 +63,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-pub use crate::tamper::Tampered;
+pub use crate::tamper::TamperedMessage;
 use portable::BLOCK;
 
 pub use kernel::HashKernel;
@@ -120,9 +120,14 @@ impl KeyedHash {
     ///
     /// # Errors
     /// When the message, the last block or the tag is not what it was.
-    pub fn verify(&self, message: &[u8], last: u64, tag: [u8; TAG_LEN]) -> Result<(), Tampered> {
+    pub fn verify(
+        &self,
+        message: &[u8],
+        last: u64,
+        tag: [u8; TAG_LEN],
+    ) -> Result<(), TamperedMessage> {
         let fits = self.value(message, last).ct_eq(&u64::from_le_bytes(tag));
-        if bool::from(fits) { Ok(()) } else { Err(Tampered) }
+        if bool::from(fits) { Ok(()) } else { Err(TamperedMessage) }
     }
 
     /// Computes the polynomial's value, by Horner's rule with a group of blocks at each step.

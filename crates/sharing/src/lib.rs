@@ -1,15 +1,16 @@
 //! Secret sharing of whole buffers, at the speed of memory.
 //!
-//! [`Sharing::split`] turns a secret of any length into `m` shares of the same length. Any `k` of
-//! them give it back through [`Sharing::join`]; any `k - 1` are uniformly random and say nothing
-//! about it. There are two schemes: XOR, where all shares are needed, and Shamir's over GF(2^8).
+//! [`SharingParameters::split`] turns a secret of any length into `m` shares of the same length.
+//! Any `k` of them give it back through [`SharingParameters::join`]; any `k - 1` are uniformly
+//! random and say nothing about it. There are two schemes: XOR, where all shares are needed, and
+//! Shamir's over GF(2^8).
 //!
 //! ```
-//! use sunder_sharing::{Generator, Sharing, tamper};
+//! use sunder_sharing::{RandomGenerator, SharingParameters, tamper};
 //!
 //! // Two of three shares are needed, and a changed share is detected.
-//! let mut generator = Generator::seeded()?;
-//! let sharing = Sharing::shamir(2, 3)?;
+//! let mut generator = RandomGenerator::seeded()?;
+//! let sharing = SharingParameters::shamir(2, 3)?;
 //! let sealed = tamper::seal(b"the secret", &mut generator)?;
 //! let shares = sharing.split(&sealed, &mut generator)?;
 //!
@@ -44,9 +45,9 @@ mod split;
 pub mod tamper;
 mod wipe;
 
-pub use combination::Combination;
-pub use random::{Generator, RandomError, RandomSource, Seed};
-pub use scheme::{MAX_SHARES, Scheme, Sharing, SharingError};
+pub use combination::LinearCombination;
+pub use random::{RandomError, RandomGenerator, RandomSource, SharingSeed};
+pub use scheme::{MAX_SHARES, SecretSharingScheme, SharingParameters, SharingParametersError};
 pub use share::Share;
-pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter};
+pub use split::{Joiner, ShareCoordinatesError, ShareJoinError, ShareSplitError, Splitter};
 pub use wipe::wipe_stack;

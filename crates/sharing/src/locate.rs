@@ -15,10 +15,10 @@
 //!
 //! ```
 //! use sunder_sharing::locate::correct_with;
-//! use sunder_sharing::{Generator, Sharing, tamper};
+//! use sunder_sharing::{RandomGenerator, SharingParameters, tamper};
 //!
-//! let mut generator = Generator::seeded()?;
-//! let sharing = Sharing::shamir(2, 5)?;
+//! let mut generator = RandomGenerator::seeded()?;
+//! let sharing = SharingParameters::shamir(2, 5)?;
 //! let sealed = tamper::seal(b"the secret", &mut generator)?;
 //! let shares = sharing.split(&sealed, &mut generator)?;
 //!
@@ -49,10 +49,10 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::field::multiply;
-use crate::scheme::Sharing;
-use crate::split::{JoinError, Joiner, check_coordinates};
-use basis::{Basis, CHUNK};
-use decoder::Code;
+use crate::scheme::SharingParameters;
+use crate::split::{Joiner, ShareJoinError, check_coordinates};
+use basis::{CHUNK, ShareBasis};
+use decoder::ReedSolomonCode;
 
 /// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so
 /// for `s <= 14` whatever `k` is, it tries them all.
@@ -60,7 +60,7 @@ pub const MAX_TRIALS: usize = 4096;
 
 /// Why no secret was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LocateError {
+pub enum ShareErrorLocationError {
     /// Fewer shares than are needed for any secret.
     #[error("{found} shares, where at least {needed} are needed")]
     TooFew {
@@ -79,7 +79,7 @@ pub enum LocateError {
     },
     /// A coordinate that is out of range or came twice, or different lengths.
     #[error(transparent)]
-    Shares(#[from] JoinError),
+    Shares(#[from] ShareJoinError),
     /// More shares are wrong than the others can outvote.
     #[error("too many wrong shares: the others cannot outvote them")]
     TooManyWrong,
@@ -104,12 +104,12 @@ pub enum LocateError {
 /// When the arguments do not fit together or too many shares are wrong; `secret` is then zeros or
 /// untouched.
 pub fn correct(
-    sharing: Sharing,
+    sharing: SharingParameters,
     coordinates: &[u8],
     shares: &[&[u8]],
     secret: &mut [u8],
-) -> Result<Vec<u8>, LocateError> {
-    let mut locator = Locator::new(sharing);
+) -> Result<Vec<u8>, ShareErrorLocationError> {
+    let mut locator = ShareErrorLocator::new(sharing);
     locator.begin(coordinates, shares, secret.len())?;
     match locator.correct(shares, secret) {
         Ok(()) => Ok(locator.wrong()),
@@ -138,23 +138,23 @@ pub fn correct(
 /// When the arguments do not fit together, nothing was accepted, or two secrets were; `secret` is
 /// then zeros or untouched.
 pub fn correct_with(
-    sharing: Sharing,
+    sharing: SharingParameters,
     coordinates: &[u8],
     shares: &[&[u8]],
     secret: &mut [u8],
     accept: impl FnMut(&[u8]) -> bool,
-) -> Result<Vec<u8>, LocateError> {
-    Locator::new(sharing).correct_with(coordinates, shares, secret, accept)
+) -> Result<Vec<u8>, ShareErrorLocationError> {
+    ShareErrorLocator::new(sharing).correct_with(coordinates, shares, secret, accept)
 }
 
 /// What is known about the shares of one split, from one call to the next. Holds no secret once a
 /// call is over.
-pub(crate) struct Locator {
-    sharing: Sharing,
+pub(crate) struct ShareErrorLocator {
+    sharing: SharingParameters,
     /// The coordinates of the shares that were given last.
     coordinates: Vec<u8>,
-    code: Option<Code>,
-    basis: Option<Basis>,
+    code: Option<ReedSolomonCode>,
+    basis: Option<ShareBasis>,
     /// At how many bytes each share was wrong in all calls so far, by its coordinate.
     faults: [u64; 256],
     /// The same in this call, by its place.
@@ -164,9 +164,9 @@ pub(crate) struct Locator {
     bases: usize,
 }
 
-impl Locator {
+impl ShareErrorLocator {
     /// A locator that trusts all shares alike.
-    pub(crate) fn new(sharing: Sharing) -> Self {
+    pub(crate) fn new(sharing: SharingParameters) -> Self {
         Self {
             sharing,
             coordinates: Vec::new(),
@@ -190,11 +190,11 @@ impl Locator {
         shares: &[&[u8]],
         secret: &mut [u8],
         mut accept: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Vec<u8>, LocateError> {
+    ) -> Result<Vec<u8>, ShareErrorLocationError> {
         self.begin(coordinates, shares, secret.len())?;
         if !self.search(shares, secret, &mut accept)? {
             secret.fill(0);
-            return Err(LocateError::NoneAccepted);
+            return Err(ShareErrorLocationError::NoneAccepted);
         }
         let wrong = self.wrong();
         if wrong.len() >= self.threshold() {
@@ -212,17 +212,17 @@ impl Locator {
         coordinates: &[u8],
         shares: &[&[u8]],
         len: usize,
-    ) -> Result<(), LocateError> {
+    ) -> Result<(), ShareErrorLocationError> {
         let (needed, found) = (self.threshold(), shares.len());
         if found < needed {
-            return Err(LocateError::TooFew { needed, found });
+            return Err(ShareErrorLocationError::TooFew { needed, found });
         }
         if coordinates.len() != found {
             let coordinates = coordinates.len();
-            return Err(LocateError::WrongCount { shares: found, coordinates });
+            return Err(ShareErrorLocationError::WrongCount { shares: found, coordinates });
         }
         if shares.iter().any(|share| share.len() != len) {
-            return Err(JoinError::WrongLength.into());
+            return Err(ShareJoinError::WrongLength.into());
         }
         check_coordinates(self.sharing, coordinates)?;
         if self.coordinates != coordinates {
@@ -261,7 +261,7 @@ impl Locator {
         shares: &[&[u8]],
         secret: &mut [u8],
         mut accept: impl FnMut(&[u8]) -> bool,
-    ) -> Result<bool, LocateError> {
+    ) -> Result<bool, ShareErrorLocationError> {
         if self.correct(shares, secret).is_ok() {
             if accept(secret) {
                 return Ok(true);
@@ -297,7 +297,7 @@ impl Locator {
         shares: &[&[u8]],
         secret: &mut [u8],
         mut accept: impl FnMut(&[u8]) -> bool,
-    ) -> Result<(), LocateError> {
+    ) -> Result<(), ShareErrorLocationError> {
         let given = self.coordinates.iter().zip(shares);
         let (rivals, rest): (Vec<_>, Vec<_>) = given.partition(|(x, _)| wrong.contains(x));
         let rivals: Vec<&[u8]> = rivals.into_iter().map(|(_, &share)| share).collect();
@@ -312,11 +312,18 @@ impl Locator {
         secret.fill(0);
         let against = locator.wrong();
         let second = wrong.iter().copied().filter(|x| !against.contains(x)).collect();
-        Err(LocateError::Ambiguous { first: rest.into_iter().map(|(&x, _)| x).collect(), second })
+        Err(ShareErrorLocationError::Ambiguous {
+            first: rest.into_iter().map(|(&x, _)| x).collect(),
+            second,
+        })
     }
 
     /// Corrects all bytes and counts the errors, or finds that too many shares are wrong.
-    fn correct(&mut self, shares: &[&[u8]], secret: &mut [u8]) -> Result<(), LocateError> {
+    fn correct(
+        &mut self,
+        shares: &[&[u8]],
+        secret: &mut [u8],
+    ) -> Result<(), ShareErrorLocationError> {
         for (index, chunk) in secret.chunks_mut(CHUNK).enumerate() {
             let mut trusted = self.ranking();
             trusted.truncate(self.threshold());
@@ -333,7 +340,7 @@ impl Locator {
         shares: &[&[u8]],
         start: usize,
         secret: &mut [u8],
-    ) -> Result<(), LocateError> {
+    ) -> Result<(), ShareErrorLocationError> {
         let (bound, len, k) = (self.bound(), secret.len(), self.threshold());
         self.set_basis(trusted);
         let Some(basis) = &mut self.basis else { return Ok(()) };
@@ -350,12 +357,12 @@ impl Locator {
         if disagreeing[..len].iter().all(|&count| is_right(count)) {
             return Ok(());
         }
-        let code = self.code.get_or_insert_with(|| Code::new(&self.coordinates, k));
+        let code = self.code.get_or_insert_with(|| ReedSolomonCode::new(&self.coordinates, k));
         let rows = basis.syndromes(code, len);
         let mut corrections = Vec::new();
         for j in (0..len).filter(|&j| !is_right(disagreeing[j])) {
             let syndromes: Vec<u8> = rows.iter().map(|row| row[j]).collect();
-            let errors = code.decode(&syndromes).ok_or(LocateError::TooManyWrong)?;
+            let errors = code.decode(&syndromes).ok_or(ShareErrorLocationError::TooManyWrong)?;
             corrections.extend(errors.into_iter().map(|(i, error)| (j, i, error)));
         }
         for (j, i, error) in corrections {
@@ -368,8 +375,8 @@ impl Locator {
     /// Makes `members` the basis, unless they are it already.
     fn set_basis(&mut self, mut members: Vec<usize>) {
         members.sort_unstable();
-        if self.basis.as_ref().is_none_or(|basis| basis.members() != members) {
-            self.basis = Some(Basis::new(self.sharing, &self.coordinates, members));
+        if self.basis.as_ref().is_none_or(|basis| basis.trusted_shares() != members) {
+            self.basis = Some(ShareBasis::new(self.sharing, &self.coordinates, members));
             #[cfg(test)]
             {
                 self.bases += 1;
@@ -410,7 +417,7 @@ fn subsets(s: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Generator, Splitter};
+    use crate::{RandomGenerator, Splitter};
 
     #[test]
     fn subsets_are_all_and_once() {
@@ -423,12 +430,12 @@ mod tests {
 
     /// Has `locator` correct a secret's shares, with an error at every byte that moves over the
     /// first `wrong` of them.
-    fn correct_moving(locator: &mut Locator, len: usize, wrong: usize) {
+    fn correct_moving(locator: &mut ShareErrorLocator, len: usize, wrong: usize) {
         let sharing = locator.sharing;
         let secret = vec![9; len];
         let mut shares = vec![vec![0; len]; sharing.shares().into()];
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         Splitter::new(sharing).split(&secret, &mut views, &mut generator).unwrap();
         for j in 0..if wrong == 0 { 0 } else { len } {
             shares[j % wrong][j] ^= 1;
@@ -443,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_basis_is_made_once_a_chunk_at_most_and_kept_while_it_holds() {
-        let mut locator = Locator::new(Sharing::shamir(8, 14).unwrap());
+        let mut locator = ShareErrorLocator::new(SharingParameters::shamir(8, 14).unwrap());
         for _ in 0..3 {
             correct_moving(&mut locator, 5 * CHUNK, 0);
             assert_eq!(locator.bases, 1);

@@ -1,7 +1,7 @@
 //! Where the uniformly random bytes of a sharing come from.
 //!
-//! A [`Generator`] is owned by one thread or task; no two share one. It is either *seeded*: the
-//! keystream of AES-128 in counter mode under a key and a starting counter from the operating
+//! A [`RandomGenerator`] is owned by one thread or task; no two share one. It is either *seeded*:
+//! the keystream of AES-128 in counter mode under a key and a starting counter from the operating
 //! system; or it is the *operating system's* source itself, asked for every byte.
 //!
 //! A key is replaced after [`MAX_BYTES_PER_KEY`] bytes, whenever the system's clock has ticked (1
@@ -16,7 +16,7 @@
 //! nothing about the secret to an attacker who cannot tell AES-128's output from random. That is a
 //! computational claim. With the operating system's source the claim is information-theoretic, as
 //! far as that source is truly random. There is no way to hand a generator a seed. It can be asked
-//! for a [`Seed`] of its own, from which the shares of one secret can be made again.
+//! for a [`SharingSeed`] of its own, from which the shares of one secret can be made again.
 
 mod keystream;
 mod seed;
@@ -26,9 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeroize::Zeroizing;
 
-pub use seed::Seed;
+pub use seed::SharingSeed;
 
-use keystream::{Keystream, SEED_LEN};
+use keystream::{AesKeystream, SEED_LEN};
 
 /// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A
 /// distinguisher's advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
@@ -42,10 +42,10 @@ pub struct RandomError(#[from] getrandom::Error);
 /// Which source of random bytes a configuration asks for, as its `rng`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomSource {
-    /// [`Generator::seeded`].
+    /// [`RandomGenerator::seeded`].
     #[default]
     Seeded,
-    /// [`Generator::system`].
+    /// [`RandomGenerator::system`].
     Os,
 }
 
@@ -54,39 +54,39 @@ impl RandomSource {
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub fn generator(self) -> Result<Generator, RandomError> {
+    pub fn generator(self) -> Result<RandomGenerator, RandomError> {
         match self {
-            Self::Seeded => Generator::seeded(),
-            Self::Os => Ok(Generator::system()),
+            Self::Seeded => RandomGenerator::seeded(),
+            Self::Os => Ok(RandomGenerator::system()),
         }
     }
 }
 
 /// A source of uniformly random bytes, owned by one thread or task.
 #[derive(Debug)]
-pub struct Generator(Source);
+pub struct RandomGenerator(GeneratorSource);
 
 #[derive(Debug)]
-enum Source {
-    Seeded(Box<Seeded>),
+enum GeneratorSource {
+    Seeded(Box<SeededGenerator>),
     System,
 }
 
-impl Generator {
+impl RandomGenerator {
     /// A fast generator, keyed from the operating system.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
     pub fn seeded() -> Result<Self, RandomError> {
-        let mut seeded = Box::new(Seeded::unkeyed());
+        let mut seeded = Box::new(SeededGenerator::unkeyed());
         seeded.rekey()?;
-        Ok(Self(Source::Seeded(seeded)))
+        Ok(Self(GeneratorSource::Seeded(seeded)))
     }
 
     /// The operating system's own source, asked for every byte: slow, and without a cipher in
     /// the claim of secrecy.
     pub fn system() -> Self {
-        Self(Source::System)
+        Self(GeneratorSource::System)
     }
 
     /// Overwrites `bytes` with uniformly random ones.
@@ -95,8 +95,8 @@ impl Generator {
     /// When the operating system gives no random bytes; `bytes` then hold nothing of use.
     pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RandomError> {
         match &mut self.0 {
-            Source::Seeded(seeded) => seeded.fill(bytes),
-            Source::System => Ok(getrandom::fill(bytes)?),
+            GeneratorSource::Seeded(seeded) => seeded.fill(bytes),
+            GeneratorSource::System => Ok(getrandom::fill(bytes)?),
         }
     }
 
@@ -105,10 +105,10 @@ impl Generator {
     ///
     /// # Errors
     /// As [`Self::fill`].
-    pub fn seed(&mut self) -> Result<Option<Seed>, RandomError> {
+    pub fn seed(&mut self) -> Result<Option<SharingSeed>, RandomError> {
         match &mut self.0 {
-            Source::Seeded(seeded) => Seed::draw(seeded).map(Some),
-            Source::System => Ok(None),
+            GeneratorSource::Seeded(seeded) => SharingSeed::draw(seeded).map(Some),
+            GeneratorSource::System => Ok(None),
         }
     }
 
@@ -124,8 +124,8 @@ impl Generator {
 }
 
 /// A keystream, and when its key must be replaced.
-struct Seeded {
-    keystream: Keystream,
+struct SeededGenerator {
+    keystream: AesKeystream,
     /// How many bytes may still be made with the key.
     remaining: u64,
     /// The value of [`FORK_COUNT`] when the key was drawn.
@@ -134,12 +134,12 @@ struct Seeded {
     drawn_at: CoarseTime,
 }
 
-impl Seeded {
+impl SeededGenerator {
     /// One that draws its key before it makes the first byte.
     fn unkeyed() -> Self {
         count_forks();
         Self {
-            keystream: Keystream::unkeyed(),
+            keystream: AesKeystream::unkeyed(),
             remaining: 0,
             forks: 0,
             drawn_at: CoarseTime::now(),
@@ -204,9 +204,9 @@ impl CoarseTime {
     }
 }
 
-impl std::fmt::Debug for Seeded {
+impl std::fmt::Debug for SeededGenerator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seeded").finish_non_exhaustive()
+        f.debug_struct("SeededGenerator").finish_non_exhaustive()
     }
 }
 
@@ -237,7 +237,10 @@ mod tests {
     use super::*;
 
     /// A generator that keeps its key for the time of a test: `None` if the clock ticked meanwhile.
-    fn within_a_tick<T>(seeded: &mut Seeded, test: impl FnOnce(&mut Seeded) -> T) -> Option<T> {
+    fn within_a_tick<T>(
+        seeded: &mut SeededGenerator,
+        test: impl FnOnce(&mut SeededGenerator) -> T,
+    ) -> Option<T> {
         seeded.rekey().unwrap();
         let before = seeded.drawn_at;
         let result = test(seeded);
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn replaces_its_key_by_budget() {
         let (left, mut bytes) = (4096, [0; 4096]);
-        let mut seeded = Seeded::unkeyed();
+        let mut seeded = SeededGenerator::unkeyed();
         let mut remaining = |lengths: &[usize]| loop {
             let remaining = within_a_tick(&mut seeded, |seeded| {
                 assert_eq!(seeded.remaining, MAX_BYTES_PER_KEY);
@@ -272,7 +275,7 @@ mod tests {
     fn two_with_the_same_memory_differ_after_a_tick() {
         let seed = [7; SEED_LEN];
         let copy = || {
-            let mut seeded = Seeded::unkeyed();
+            let mut seeded = SeededGenerator::unkeyed();
             seeded.rekey().unwrap();
             seeded.keystream.rekey(&seed);
             let drawn = seeded.drawn_at;
@@ -288,8 +291,8 @@ mod tests {
 
     #[test]
     fn two_generators_differ_and_none_repeats() {
-        let mut first = Generator::seeded().unwrap();
-        let mut second = Generator::seeded().unwrap();
+        let mut first = RandomGenerator::seeded().unwrap();
+        let mut second = RandomGenerator::seeded().unwrap();
         let blocks: Vec<[u8; 32]> =
             (0..100).flat_map(|_| [first.array().unwrap(), second.array().unwrap()]).collect();
         for (i, block) in blocks.iter().enumerate() {
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn every_byte_value_is_as_likely() {
         // 255 degrees of freedom: above 400 happens once in 10^8 runs.
-        for mut generator in [Generator::seeded().unwrap(), Generator::system()] {
+        for mut generator in [RandomGenerator::seeded().unwrap(), RandomGenerator::system()] {
             let mut bytes = vec![0; 1 << 20];
             generator.fill(&mut bytes).unwrap();
             let mut counts = [0f64; 256];

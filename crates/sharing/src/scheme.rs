@@ -5,7 +5,7 @@ pub const MAX_SHARES: usize = 255;
 
 /// How a secret is turned into shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub enum SecretSharingScheme {
     /// All but one share are random, and the last is their exclusive or with the secret. All are
     /// needed. Needs no field arithmetic, so every implementation is fast.
     Xor,
@@ -17,15 +17,15 @@ pub enum Scheme {
 /// A valid choice of scheme, threshold and number of shares. `1 <= k <= m <= 255`, and `k = m`
 /// for XOR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sharing {
-    scheme: Scheme,
+pub struct SharingParameters {
+    scheme: SecretSharingScheme,
     k: u8,
     m: u8,
 }
 
 /// These numbers make no sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SharingError {
+pub enum SharingParametersError {
     /// `k` is zero: a secret that needs no share is none.
     #[error("the threshold k must be at least 1")]
     ZeroThreshold,
@@ -47,16 +47,16 @@ pub enum SharingError {
     },
 }
 
-impl Sharing {
+impl SharingParameters {
     /// Shares of which `k` of `m` are needed, by the given scheme.
     ///
     /// # Errors
-    /// Unless `1 <= k <= m`, with `k = m` for [`Scheme::Xor`].
-    pub fn new(scheme: Scheme, k: u8, m: u8) -> Result<Self, SharingError> {
+    /// Unless `1 <= k <= m`, with `k = m` for [`SecretSharingScheme::Xor`].
+    pub fn new(scheme: SecretSharingScheme, k: u8, m: u8) -> Result<Self, SharingParametersError> {
         match scheme {
-            _ if k == 0 => Err(SharingError::ZeroThreshold),
-            _ if k > m => Err(SharingError::ThresholdAboveShares { k, m }),
-            Scheme::Xor if k != m => Err(SharingError::XorNeedsAll { k, m }),
+            _ if k == 0 => Err(SharingParametersError::ZeroThreshold),
+            _ if k > m => Err(SharingParametersError::ThresholdAboveShares { k, m }),
+            SecretSharingScheme::Xor if k != m => Err(SharingParametersError::XorNeedsAll { k, m }),
             _ => Ok(Self { scheme, k, m }),
         }
     }
@@ -65,20 +65,20 @@ impl Sharing {
     ///
     /// # Errors
     /// When `n` is zero.
-    pub fn xor(n: u8) -> Result<Self, SharingError> {
-        Self::new(Scheme::Xor, n, n)
+    pub fn xor(n: u8) -> Result<Self, SharingParametersError> {
+        Self::new(SecretSharingScheme::Xor, n, n)
     }
 
     /// Shamir's scheme: `k` of `m` shares are needed.
     ///
     /// # Errors
     /// Unless `1 <= k <= m`.
-    pub fn shamir(k: u8, m: u8) -> Result<Self, SharingError> {
-        Self::new(Scheme::Shamir, k, m)
+    pub fn shamir(k: u8, m: u8) -> Result<Self, SharingParametersError> {
+        Self::new(SecretSharingScheme::Shamir, k, m)
     }
 
     /// The scheme.
-    pub fn scheme(self) -> Scheme {
+    pub fn scheme(self) -> SecretSharingScheme {
         self.scheme
     }
 
@@ -88,7 +88,7 @@ impl Sharing {
     }
 
     /// `m`: how many shares there are. Their coordinates are `1..=m`, but for a splitter
-    /// [at others](crate::Splitter::at).
+    /// [at others](crate::Splitter::for_coordinates).
     pub fn shares(self) -> u8 {
         self.m
     }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::random::Generator;
-use crate::scheme::Sharing;
-use crate::split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter};
+use crate::random::RandomGenerator;
+use crate::scheme::SharingParameters;
+use crate::split::{Joiner, ShareCoordinatesError, ShareJoinError, ShareSplitError, Splitter};
 
 /// One share of a secret: a coordinate, and as many bytes as the secret has. Wiped on drop.
 #[derive(Clone)]
@@ -20,10 +20,10 @@ impl Share {
     ///
     /// # Errors
     /// When the coordinate is zero, which is the secret's own.
-    pub fn new(coordinate: u8, bytes: Vec<u8>) -> Result<Self, CoordinatesError> {
+    pub fn new(coordinate: u8, bytes: Vec<u8>) -> Result<Self, ShareCoordinatesError> {
         let bytes = Zeroizing::new(bytes);
         if coordinate == 0 {
-            return Err(CoordinatesError::BadCoordinate(coordinate));
+            return Err(ShareCoordinatesError::BadCoordinate(coordinate));
         }
         Ok(Self { coordinate, bytes })
     }
@@ -45,13 +45,17 @@ impl fmt::Debug for Share {
     }
 }
 
-impl Sharing {
+impl SharingParameters {
     /// Splits `secret` into `m` shares with the coordinates `1..=m`. Allocates; for many secrets
     /// use a [`Splitter`].
     ///
     /// # Errors
     /// When there are no random bytes.
-    pub fn split(self, secret: &[u8], generator: &mut Generator) -> Result<Vec<Share>, SplitError> {
+    pub fn split(
+        self,
+        secret: &[u8],
+        generator: &mut RandomGenerator,
+    ) -> Result<Vec<Share>, ShareSplitError> {
         let zeros = || Zeroizing::new(vec![0; secret.len()]);
         let shares = (1..=self.shares()).map(|coordinate| Share { coordinate, bytes: zeros() });
         let mut shares: Vec<Share> = shares.collect();
@@ -73,7 +77,7 @@ impl Sharing {
     pub fn join<'a>(
         self,
         shares: impl IntoIterator<Item = &'a Share>,
-    ) -> Result<Zeroizing<Vec<u8>>, JoinError> {
+    ) -> Result<Zeroizing<Vec<u8>>, ShareJoinError> {
         let shares = shares.into_iter().take(self.threshold().into());
         let (coordinates, bytes): (Vec<u8>, Vec<&[u8]>) =
             shares.map(|share| (share.coordinate, share.bytes())).unzip();

@@ -8,19 +8,19 @@
 //! `m - k + 1` shares are computed. XOR is the same with one computed share whose weights are 1.
 
 use crate::field::lagrange_weights;
-use crate::kernels::{Kernel, Weights};
-use crate::random::{Generator, RandomError, Seed};
-use crate::scheme::{Scheme, Sharing, SharingError};
+use crate::kernels::{FieldKernel, WeightMatrix};
+use crate::random::{RandomError, RandomGenerator, SharingSeed};
+use crate::scheme::{SecretSharingScheme, SharingParameters, SharingParametersError};
 
 /// How many subsets of shares a [`Joiner`] remembers the weights of.
 const MAX_CACHED_SUBSETS: usize = 256;
 
 /// Why shares at these coordinates can be neither made nor joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CoordinatesError {
+pub enum ShareCoordinatesError {
     /// The threshold and the number of coordinates make no sharing.
     #[error(transparent)]
-    Sharing(#[from] SharingError),
+    Sharing(#[from] SharingParametersError),
     /// A coordinate that is zero, the secret's own, or one that came twice.
     #[error("share {0} is the secret or came twice")]
     BadCoordinate(u8),
@@ -28,7 +28,7 @@ pub enum CoordinatesError {
 
 /// Why buffers could not be split into shares.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub enum SplitError {
+pub enum ShareSplitError {
     /// Not as many buffers for shares as the sharing has shares.
     #[error("{found} buffers for {expected} shares")]
     WrongCount {
@@ -47,7 +47,7 @@ pub enum SplitError {
 
 /// Why shares could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
+pub enum ShareJoinError {
     /// Not exactly as many shares or coordinates as are needed.
     #[error("{found} shares, where exactly {expected} are joined")]
     WrongCount {
@@ -67,10 +67,10 @@ pub enum JoinError {
 /// Turns secrets into shares. Holds no secret; may be shared between threads.
 ///
 /// ```
-/// use sunder_sharing::{Generator, Joiner, Sharing, Splitter};
+/// use sunder_sharing::{Joiner, RandomGenerator, SharingParameters, Splitter};
 ///
-/// let mut generator = Generator::seeded()?;
-/// let sharing = Sharing::shamir(2, 3)?;
+/// let mut generator = RandomGenerator::seeded()?;
+/// let sharing = SharingParameters::shamir(2, 3)?;
 /// let (splitter, mut joiner) = (Splitter::new(sharing), Joiner::new(sharing));
 ///
 /// // The buffers are the caller's, and serve for every secret.
@@ -84,14 +84,14 @@ pub enum JoinError {
 /// ```
 #[derive(Clone)]
 pub struct Splitter {
-    sharing: Sharing,
+    sharing: SharingParameters,
     /// From the secret and the `k - 1` random shares, which are the first, to the others.
-    weights: Weights,
+    weights: WeightMatrix,
 }
 
 impl Splitter {
     /// A splitter for the given sharing. The shares have the coordinates `1..=m`.
-    pub fn new(sharing: Sharing) -> Self {
+    pub fn new(sharing: SharingParameters) -> Self {
         let coordinates: Vec<u8> = (1..=sharing.shares()).collect();
         Self::with_coordinates(sharing, &coordinates)
     }
@@ -102,20 +102,20 @@ impl Splitter {
     ///
     /// # Errors
     /// When a coordinate is zero or came twice, or not `1 <= k <= coordinates.len()`.
-    pub fn at(k: u8, coordinates: &[u8]) -> Result<Self, CoordinatesError> {
+    pub fn for_coordinates(k: u8, coordinates: &[u8]) -> Result<Self, ShareCoordinatesError> {
         let m = count_valid(coordinates)?;
-        Ok(Self::with_coordinates(Sharing::shamir(k, m)?, coordinates))
+        Ok(Self::with_coordinates(SharingParameters::shamir(k, m)?, coordinates))
     }
 
-    fn with_coordinates(sharing: Sharing, coordinates: &[u8]) -> Self {
+    fn with_coordinates(sharing: SharingParameters, coordinates: &[u8]) -> Self {
         let k = usize::from(sharing.threshold());
         let (random, computed) = coordinates.split_at(k - 1);
         let nodes = [&[0], random].concat();
         let rows = computed.iter().map(|&x| match sharing.scheme() {
-            Scheme::Xor => vec![1; k],
-            Scheme::Shamir => lagrange_weights(&nodes, x),
+            SecretSharingScheme::Xor => vec![1; k],
+            SecretSharingScheme::Shamir => lagrange_weights(&nodes, x),
         });
-        Self { sharing, weights: Weights::new(k, rows) }
+        Self { sharing, weights: WeightMatrix::new(k, rows) }
     }
 
     /// The same splitter with another of this processor's kernels, for tests and benchmarks.
@@ -123,13 +123,13 @@ impl Splitter {
     /// # Panics
     /// When the processor lacks it.
     #[must_use]
-    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
+    pub fn with_kernel(mut self, kernel: FieldKernel) -> Self {
         self.weights = self.weights.with_kernel(kernel);
         self
     }
 
     /// What this splitter makes.
-    pub fn sharing(&self) -> Sharing {
+    pub fn sharing(&self) -> SharingParameters {
         self.sharing
     }
 
@@ -143,8 +143,8 @@ impl Splitter {
         &self,
         secret: &[u8],
         shares: &mut [&mut [u8]],
-        generator: &mut Generator,
-    ) -> Result<(), SplitError> {
+        generator: &mut RandomGenerator,
+    ) -> Result<(), ShareSplitError> {
         self.split_with(secret, shares, |share| generator.fill(share))
     }
 
@@ -157,8 +157,8 @@ impl Splitter {
         &self,
         secret: &[u8],
         shares: &mut [&mut [u8]],
-        seed: &Seed,
-    ) -> Result<(), SplitError> {
+        seed: &SharingSeed,
+    ) -> Result<(), ShareSplitError> {
         let mut fill = seed.keystream();
         self.split_with(secret, shares, |share| {
             fill(share);
@@ -176,7 +176,7 @@ impl Splitter {
         &self,
         secret: &[u8],
         shares: &mut [&mut [u8]],
-    ) -> Result<(), SplitError> {
+    ) -> Result<(), ShareSplitError> {
         self.split_with(secret, shares, |_| Ok(()))
     }
 
@@ -185,13 +185,13 @@ impl Splitter {
         secret: &[u8],
         shares: &mut [&mut [u8]],
         mut fill: impl FnMut(&mut [u8]) -> Result<(), RandomError>,
-    ) -> Result<(), SplitError> {
+    ) -> Result<(), ShareSplitError> {
         let expected = usize::from(self.sharing.shares());
         if shares.len() != expected {
-            return Err(SplitError::WrongCount { expected, found: shares.len() });
+            return Err(ShareSplitError::WrongCount { expected, found: shares.len() });
         }
         if shares.iter().any(|share| share.len() != secret.len()) {
-            return Err(SplitError::WrongLength);
+            return Err(ShareSplitError::WrongLength);
         }
         let (random, computed) = shares.split_at_mut(usize::from(self.sharing.threshold()) - 1);
         if random.is_empty() {
@@ -216,17 +216,17 @@ impl Splitter {
 /// `k` at coordinates up to 16, whatever splitter made them.
 #[derive(Clone)]
 pub struct Joiner {
-    sharing: Sharing,
-    kernel: Kernel,
+    sharing: SharingParameters,
+    kernel: FieldKernel,
     /// The coordinates of shares in their order, and their weights; those used last come first,
     /// because a stream of joins stays with a few subsets.
-    cache: Vec<(Box<[u8]>, Weights)>,
+    cache: Vec<(Box<[u8]>, WeightMatrix)>,
 }
 
 impl Joiner {
     /// A joiner for the given sharing.
-    pub fn new(sharing: Sharing) -> Self {
-        Self { sharing, kernel: Kernel::best(), cache: Vec::new() }
+    pub fn new(sharing: SharingParameters) -> Self {
+        Self { sharing, kernel: FieldKernel::best(), cache: Vec::new() }
     }
 
     /// The same joiner with another of this processor's kernels, for tests and benchmarks.
@@ -234,15 +234,15 @@ impl Joiner {
     /// # Panics
     /// When the processor lacks it.
     #[must_use]
-    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
-        assert!(Kernel::available().contains(&kernel), "this processor lacks {kernel}");
+    pub fn with_kernel(mut self, kernel: FieldKernel) -> Self {
+        assert!(FieldKernel::available().contains(&kernel), "this processor lacks {kernel}");
         self.kernel = kernel;
         self.cache.clear();
         self
     }
 
     /// What this joiner takes.
-    pub fn sharing(&self) -> Sharing {
+    pub fn sharing(&self) -> SharingParameters {
         self.sharing
     }
 
@@ -259,15 +259,15 @@ impl Joiner {
         coordinates: &[u8],
         shares: &[&[u8]],
         secret: &mut [u8],
-    ) -> Result<(), JoinError> {
+    ) -> Result<(), ShareJoinError> {
         let expected = usize::from(self.sharing.threshold());
         for found in [coordinates.len(), shares.len()] {
             if found != expected {
-                return Err(JoinError::WrongCount { expected, found });
+                return Err(ShareJoinError::WrongCount { expected, found });
             }
         }
         if shares.iter().any(|share| share.len() != secret.len()) {
-            return Err(JoinError::WrongLength);
+            return Err(ShareJoinError::WrongLength);
         }
         if expected == 1 {
             check_coordinates(self.sharing, coordinates)?;
@@ -278,13 +278,13 @@ impl Joiner {
         Ok(())
     }
 
-    fn weights(&mut self, coordinates: &[u8]) -> Result<&Weights, JoinError> {
+    fn weights(&mut self, coordinates: &[u8]) -> Result<&WeightMatrix, ShareJoinError> {
         if let Some(place) = self.cache.iter().position(|(known, _)| known.iter().eq(coordinates)) {
             self.cache[..=place].rotate_right(1);
         } else {
             check_coordinates(self.sharing, coordinates)?;
             let row = secret_weights(self.sharing, coordinates);
-            let weights = Weights::new(coordinates.len(), [row]).with_kernel(self.kernel);
+            let weights = WeightMatrix::new(coordinates.len(), [row]).with_kernel(self.kernel);
             self.cache.truncate(MAX_CACHED_SUBSETS - 1);
             self.cache.insert(0, (coordinates.into(), weights));
         }
@@ -293,22 +293,26 @@ impl Joiner {
 }
 
 /// The weights with which the shares at `k` distinct coordinates add up to the secret.
-pub(crate) fn secret_weights(sharing: Sharing, coordinates: &[u8]) -> Vec<u8> {
+pub(crate) fn secret_weights(sharing: SharingParameters, coordinates: &[u8]) -> Vec<u8> {
     match sharing.scheme() {
-        Scheme::Xor => vec![1; coordinates.len()],
-        Scheme::Shamir => lagrange_weights(coordinates, 0),
+        SecretSharingScheme::Xor => vec![1; coordinates.len()],
+        SecretSharingScheme::Shamir => lagrange_weights(coordinates, 0),
     }
 }
 
 /// Checks that the coordinates are within `1..=m` and distinct.
-pub(crate) fn check_coordinates(sharing: Sharing, coordinates: &[u8]) -> Result<(), JoinError> {
-    first_bad(coordinates, sharing.shares()).map_or(Ok(()), |x| Err(JoinError::BadCoordinate(x)))
+pub(crate) fn check_coordinates(
+    sharing: SharingParameters,
+    coordinates: &[u8],
+) -> Result<(), ShareJoinError> {
+    first_bad(coordinates, sharing.shares())
+        .map_or(Ok(()), |x| Err(ShareJoinError::BadCoordinate(x)))
 }
 
 /// Counts coordinates that are distinct and not zero.
-fn count_valid(coordinates: &[u8]) -> Result<u8, CoordinatesError> {
+fn count_valid(coordinates: &[u8]) -> Result<u8, ShareCoordinatesError> {
     match first_bad(coordinates, u8::MAX) {
-        Some(x) => Err(CoordinatesError::BadCoordinate(x)),
+        Some(x) => Err(ShareCoordinatesError::BadCoordinate(x)),
         // Of such there are at most 255.
         None => Ok(u8::try_from(coordinates.len()).unwrap_or(u8::MAX)),
     }

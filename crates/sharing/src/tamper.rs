@@ -39,7 +39,7 @@ use polyval::Polyval;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::random::{Generator, RandomError};
+use crate::random::{RandomError, RandomGenerator};
 use hash::BlockHash;
 
 pub use hash::BLOCK;
@@ -57,7 +57,7 @@ const MIN_WIDE_LEN: usize = 512;
 /// A message, or its point or tag, was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tag does not fit: the data was changed")]
-pub struct Tampered;
+pub struct TamperedMessage;
 
 /// Writes a fresh random point and the tag of the message that `parts` make up together to `code`:
 /// the bytes to be shared with it. How the message is cut into parts makes no difference.
@@ -67,7 +67,7 @@ pub struct Tampered;
 pub fn protect_into(
     code: &mut [u8; OVERHEAD],
     parts: &[&[u8]],
-    generator: &mut Generator,
+    generator: &mut RandomGenerator,
 ) -> Result<(), RandomError> {
     let (point, tag) = code.split_at_mut(BLOCK);
     generator.fill(point)?;
@@ -82,7 +82,10 @@ pub fn protect_into(
 ///
 /// # Errors
 /// When there are no random bytes.
-pub fn protect(parts: &[&[u8]], generator: &mut Generator) -> Result<[u8; OVERHEAD], RandomError> {
+pub fn protect(
+    parts: &[&[u8]],
+    generator: &mut RandomGenerator,
+) -> Result<[u8; OVERHEAD], RandomError> {
     let mut code = [0; OVERHEAD];
     protect_into(&mut code, parts, generator)?;
     Ok(code)
@@ -92,16 +95,19 @@ pub fn protect(parts: &[&[u8]], generator: &mut Generator) -> Result<[u8; OVERHE
 ///
 /// # Errors
 /// When the message or its code were changed.
-pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), Tampered> {
-    let ([point, expected], []) = code.as_chunks::<BLOCK>() else { return Err(Tampered) };
-    if bool::from(tag(point, parts).ct_eq(expected)) { Ok(()) } else { Err(Tampered) }
+pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), TamperedMessage> {
+    let ([point, expected], []) = code.as_chunks::<BLOCK>() else { return Err(TamperedMessage) };
+    if bool::from(tag(point, parts).ct_eq(expected)) { Ok(()) } else { Err(TamperedMessage) }
 }
 
 /// A message with its code in front of it, in one buffer: what is to be shared. [`open`] checks it.
 ///
 /// # Errors
 /// When there are no random bytes.
-pub fn seal(message: &[u8], generator: &mut Generator) -> Result<Zeroizing<Vec<u8>>, RandomError> {
+pub fn seal(
+    message: &[u8],
+    generator: &mut RandomGenerator,
+) -> Result<Zeroizing<Vec<u8>>, RandomError> {
     let mut code = Zeroizing::new([0; OVERHEAD]);
     protect_into(&mut code, &[message], generator)?;
     Ok(Zeroizing::new([&code[..], message].concat()))
@@ -111,8 +117,8 @@ pub fn seal(message: &[u8], generator: &mut Generator) -> Result<Zeroizing<Vec<u
 ///
 /// # Errors
 /// When something was changed, or the buffer is too short for a code.
-pub fn open(sealed: &[u8]) -> Result<&[u8], Tampered> {
-    let (code, message) = sealed.split_first_chunk().ok_or(Tampered)?;
+pub fn open(sealed: &[u8]) -> Result<&[u8], TamperedMessage> {
+    let (code, message) = sealed.split_first_chunk().ok_or(TamperedMessage)?;
     verify(code, &[message])?;
     Ok(message)
 }
@@ -122,7 +128,7 @@ fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     #[cfg(target_arch = "x86_64")]
     if len >= MIN_WIDE_LEN
-        && let Some(hash) = wide::Wide::new(point)
+        && let Some(hash) = wide::WideBlockHash::new(point)
     {
         return tag_by(hash, parts, len);
     }
@@ -133,7 +139,7 @@ fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
 fn tag_by(mut hash: impl BlockHash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] {
     // The highest power comes first, and the coefficient of x^(d+1) is zero.
     hash.update(&[ONE, [0; BLOCK]]);
-    let mut blocks = Blocks { hash, block: Zeroizing::new([0; BLOCK]), filled: 0 };
+    let mut blocks = BlockBuffer { hash, block: Zeroizing::new([0; BLOCK]), filled: 0 };
     for part in parts {
         blocks.add(part);
     }
@@ -146,14 +152,14 @@ fn tag_by(mut hash: impl BlockHash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] 
 }
 
 /// A hash that takes pieces of any length.
-struct Blocks<H> {
+struct BlockBuffer<H> {
     hash: H,
     /// The block that is being put together from pieces, and how much of it is there.
     block: Zeroizing<[u8; BLOCK]>,
     filled: usize,
 }
 
-impl<H: BlockHash> Blocks<H> {
+impl<H: BlockHash> BlockBuffer<H> {
     /// Whole blocks go to the hash straight from the piece.
     fn add(&mut self, piece: &[u8]) {
         let missing = (BLOCK - self.filled) % BLOCK;
@@ -249,19 +255,19 @@ mod tests {
 
     #[test]
     fn what_is_protected_verifies() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         for len in (0..100).chain([1408, 65_536]) {
             let message = bytes(len);
             let mut code = protect(&[&message], &mut generator).unwrap();
             assert_eq!(verify(&code, &[&message]), Ok(()));
             code[len % OVERHEAD] ^= 0x10;
-            assert_eq!(verify(&code, &[&message]), Err(Tampered));
+            assert_eq!(verify(&code, &[&message]), Err(TamperedMessage));
 
             let mut sealed = seal(&message, &mut generator).unwrap();
             assert_eq!(open(&sealed), Ok(&message[..]));
             sealed[len / 2] ^= 1;
-            assert_eq!(open(&sealed), Err(Tampered));
-            assert_eq!(open(&sealed[..len.min(OVERHEAD - 1)]), Err(Tampered));
+            assert_eq!(open(&sealed), Err(TamperedMessage));
+            assert_eq!(open(&sealed[..len.min(OVERHEAD - 1)]), Err(TamperedMessage));
         }
     }
 }

@@ -7,13 +7,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use sunder_sharing::Generator;
+use sunder_sharing::RandomGenerator;
 
 const LEN: usize = 64;
 
 #[test]
 fn a_child_draws_other_bytes_than_its_parent() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let before: [u8; LEN] = generator.array().unwrap();
 
     let (mut reader, writer) = pipe();

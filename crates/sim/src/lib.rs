@@ -6,7 +6,7 @@
 //! - determinism: delays, losses, the segmentation of streams and the order of events follow from
 //!   the seed alone, so a failing seed reproduces a bug;
 //! - a link carries a stream, whole and in order, or datagrams, which are lost, duplicated,
-//!   reordered and queued at a bottleneck as its [`Conditions`] say;
+//!   reordered and queued at a bottleneck as its [`SimulatedLinkConditions`] say;
 //! - a link may be seized by an attacker, who then gets everything sent on it and decides what, if
 //!   anything, arrives. Reading, changing, dropping, delaying, injecting, swapping, replaying and
 //!   closing all come down to this one power;
@@ -15,13 +15,13 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use sunder_sim::{Event, Network};
+//! use sunder_sim::{SimulatedNetwork, SimulationEvent};
 //!
-//! let mut network = Network::<()>::new(7);
+//! let mut network = SimulatedNetwork::<()>::new(7);
 //! let link = network.link(Duration::from_millis(5), Duration::from_millis(20));
 //! network.send_stream(link, b"hello");
 //! let mut received = Vec::new();
-//! while let Some(Event::Arrived { bytes, .. }) = network.next_event() {
+//! while let Some(SimulationEvent::Arrived { bytes, .. }) = network.next_event() {
 //!     received.extend(bytes);
 //! }
 //! assert_eq!(received, b"hello");
@@ -37,7 +37,7 @@ mod network;
 mod rng;
 mod seeds;
 
-pub use link::{Bottleneck, Conditions};
-pub use network::{Event, LinkId, Network};
-pub use rng::Rng;
+pub use link::{LinkBottleneck, SimulatedLinkConditions};
+pub use network::{SimulatedLinkId, SimulatedNetwork, SimulationEvent};
+pub use rng::SeededRng;
 pub use seeds::run_seeds;

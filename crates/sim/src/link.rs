@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What a link does to what is sent on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conditions {
+pub struct SimulatedLinkConditions {
     /// The least time that a piece of a stream, or a datagram, takes.
     pub min_delay: Duration,
     /// The time that it takes at most. Each takes a random time, so datagrams are reordered; pieces
@@ -18,12 +18,12 @@ pub struct Conditions {
     /// How many of 1,000 datagrams are sent twice. Each copy may be lost.
     pub duplication_permille: u64,
     /// The rate of datagrams. `None` if it is unlimited, as it is for streams.
-    pub bottleneck: Option<Bottleneck>,
+    pub bottleneck: Option<LinkBottleneck>,
 }
 
 /// A rate, and the queue before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bottleneck {
+pub struct LinkBottleneck {
     /// The rate in bit/s, at least 1.
     pub rate_bps: u64,
     /// The time that a datagram waits at most for those before it: one that would have to wait
@@ -33,7 +33,7 @@ pub struct Bottleneck {
     pub is_policed: bool,
 }
 
-impl Conditions {
+impl SimulatedLinkConditions {
     /// A delay from `min` to `max`; nothing is lost or duplicated, and the rate is unlimited.
     pub fn delayed(min: Duration, max: Duration) -> Self {
         Self {
@@ -48,8 +48,8 @@ impl Conditions {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) conditions: Conditions,
+pub(crate) struct SimulatedLink {
+    pub(crate) conditions: SimulatedLinkConditions,
     /// When the last bytes sent on it arrive: a stream's later bytes never overtake them.
     pub(crate) last_arrival: Duration,
     pub(crate) is_seized: bool,
@@ -58,8 +58,8 @@ pub(crate) struct Link {
     busy_until: Duration,
 }
 
-impl Link {
-    pub(crate) fn new(conditions: Conditions) -> Self {
+impl SimulatedLink {
+    pub(crate) fn new(conditions: SimulatedLinkConditions) -> Self {
         Self {
             conditions,
             last_arrival: Duration::ZERO,
@@ -71,7 +71,7 @@ impl Link {
 
     /// When a datagram of so many bytes leaves the bottleneck; `None` if its queue is full.
     pub(crate) fn departure(&mut self, now: Duration, len: usize) -> Option<Duration> {
-        let Some(Bottleneck { rate_bps, max_queue, is_policed }) = self.conditions.bottleneck
+        let Some(LinkBottleneck { rate_bps, max_queue, is_policed }) = self.conditions.bottleneck
         else {
             return Some(now);
         };

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::Rng;
-use crate::link::{Conditions, Link};
+use crate::SeededRng;
+use crate::link::{SimulatedLink, SimulatedLinkConditions};
 
 /// One direction of one connection or channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(usize);
+pub struct SimulatedLinkId(usize);
 
-impl LinkId {
+impl SimulatedLinkId {
     /// Links are numbered 0, 1, 2, ... in the order in which they were made.
     pub fn index(self) -> usize {
         self.0
@@ -22,30 +22,30 @@ impl LinkId {
 
 /// What happens next. `T` is whatever the user tells timers apart by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<T> {
+pub enum SimulationEvent<T> {
     /// Bytes of a stream, or a datagram, come out of the far end of a link.
     Arrived {
         /// The link they came over.
-        link: LinkId,
+        link: SimulatedLinkId,
         /// Never empty on a stream, unless an attacker injects nothing.
         bytes: Vec<u8>,
     },
     /// The far end of a link sees it closed. Nothing arrives on it afterwards.
     Closed {
         /// The closed link.
-        link: LinkId,
+        link: SimulatedLinkId,
     },
     /// The attacker gets what was sent on a seized link. Nothing arrives unless it is injected.
     Intercepted {
         /// The seized link.
-        link: LinkId,
+        link: SimulatedLinkId,
         /// The bytes of one send, uncut: of a stream when they would arrive, a datagram at once.
         bytes: Vec<u8>,
     },
     /// The attacker sees that the sender has closed a seized link.
     InterceptedClose {
         /// The seized link.
-        link: LinkId,
+        link: SimulatedLinkId,
     },
     /// A timer is due.
     Timer(T),
@@ -53,21 +53,21 @@ pub enum Event<T> {
 
 /// A network of directed links, its clock and its timers.
 #[derive(Debug)]
-pub struct Network<T> {
+pub struct SimulatedNetwork<T> {
     now: Duration,
-    rng: Rng,
-    links: Vec<Link>,
+    rng: SeededRng,
+    links: Vec<SimulatedLink>,
     /// By time, and among events of the same time in the order in which they were caused.
-    queue: BTreeMap<(Duration, u64), Event<T>>,
+    queue: BTreeMap<(Duration, u64), SimulationEvent<T>>,
     caused: u64,
 }
 
-impl<T> Network<T> {
+impl<T> SimulatedNetwork<T> {
     /// An empty network at time zero.
     pub fn new(seed: u64) -> Self {
         Self {
             now: Duration::ZERO,
-            rng: Rng::new(seed),
+            rng: SeededRng::new(seed),
             links: Vec::new(),
             queue: BTreeMap::new(),
             caused: 0,
@@ -80,16 +80,16 @@ impl<T> Network<T> {
     }
 
     /// A new link on which every piece takes between `min_delay` and `max_delay`.
-    pub fn link(&mut self, min_delay: Duration, max_delay: Duration) -> LinkId {
-        self.links.push(Link::new(Conditions::delayed(min_delay, max_delay)));
-        LinkId(self.links.len() - 1)
+    pub fn add_link(&mut self, min_delay: Duration, max_delay: Duration) -> SimulatedLinkId {
+        self.links.push(SimulatedLink::new(SimulatedLinkConditions::delayed(min_delay, max_delay)));
+        SimulatedLinkId(self.links.len() - 1)
     }
 
     /// What a link does to what is sent on it from now on.
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn conditions_mut(&mut self, link: LinkId) -> &mut Conditions {
+    pub fn conditions_mut(&mut self, link: SimulatedLinkId) -> &mut SimulatedLinkConditions {
         &mut self.links[link.0].conditions
     }
 
@@ -97,7 +97,7 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn seize(&mut self, link: LinkId) {
+    pub fn seize(&mut self, link: SimulatedLinkId) {
         self.links[link.0].is_seized = true;
     }
 
@@ -105,7 +105,7 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn release(&mut self, link: LinkId) {
+    pub fn release(&mut self, link: SimulatedLinkId) {
         self.links[link.0].is_seized = false;
     }
 
@@ -113,7 +113,7 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn is_seized(&self, link: LinkId) -> bool {
+    pub fn is_seized(&self, link: SimulatedLinkId) -> bool {
         self.links[link.0].is_seized
     }
 
@@ -121,11 +121,11 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn send_stream(&mut self, link: LinkId, bytes: &[u8]) {
+    pub fn send_stream(&mut self, link: SimulatedLinkId, bytes: &[u8]) {
         if self.links[link.0].is_seized {
             let at = self.arrival(link);
             let bytes = bytes.to_vec();
-            self.schedule(at, Event::Intercepted { link, bytes });
+            self.schedule(at, SimulationEvent::Intercepted { link, bytes });
             return;
         }
         let mut rest = bytes;
@@ -133,7 +133,7 @@ impl<T> Network<T> {
             let (piece, after) = rest.split_at(1 + self.rng.index(rest.len()));
             let at = self.arrival(link);
             let bytes = piece.to_vec();
-            self.schedule(at, Event::Arrived { link, bytes });
+            self.schedule(at, SimulationEvent::Arrived { link, bytes });
             rest = after;
         }
     }
@@ -142,12 +142,12 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn close_stream(&mut self, link: LinkId) {
+    pub fn close_stream(&mut self, link: SimulatedLinkId) {
         let at = self.arrival(link);
         if self.links[link.0].is_seized {
-            self.schedule(at, Event::InterceptedClose { link });
+            self.schedule(at, SimulationEvent::InterceptedClose { link });
         } else {
-            self.schedule(at, Event::Closed { link });
+            self.schedule(at, SimulationEvent::Closed { link });
         }
     }
 
@@ -157,9 +157,9 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn send_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> Option<Duration> {
+    pub fn send_datagram(&mut self, link: SimulatedLinkId, bytes: Vec<u8>) -> Option<Duration> {
         if self.links[link.0].is_seized {
-            self.schedule(self.now, Event::Intercepted { link, bytes });
+            self.schedule(self.now, SimulationEvent::Intercepted { link, bytes });
             return None;
         }
         self.pass_datagram(link, bytes)
@@ -170,9 +170,9 @@ impl<T> Network<T> {
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn pass_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> Option<Duration> {
+    pub fn pass_datagram(&mut self, link: SimulatedLinkId, bytes: Vec<u8>) -> Option<Duration> {
         let departure = self.links[link.0].departure(self.now, bytes.len())?;
-        let Conditions {
+        let SimulatedLinkConditions {
             min_delay,
             max_delay,
             loss_permille,
@@ -188,10 +188,13 @@ impl<T> Network<T> {
         for bytes in std::iter::repeat_n(bytes, 1 + usize::from(is_doubled)) {
             if self.rng.below(1000) >= loss_permille {
                 let is_fixed = min_delay >= max_delay;
-                let delay =
-                    if is_fixed { min_delay } else { self.rng.between(min_delay, max_delay) };
+                let delay = if is_fixed {
+                    min_delay
+                } else {
+                    self.rng.duration_between(min_delay, max_delay)
+                };
                 let at = departure + delay;
-                self.schedule(at, Event::Arrived { link, bytes });
+                self.schedule(at, SimulationEvent::Arrived { link, bytes });
                 first = Some(first.map_or(at, |first| first.min(at)));
             }
         }
@@ -199,20 +202,20 @@ impl<T> Network<T> {
     }
 
     /// The attacker makes bytes or a datagram arrive after `delay`, in whatever order that gives.
-    pub fn inject(&mut self, link: LinkId, bytes: Vec<u8>, delay: Duration) {
-        self.schedule(self.now + delay, Event::Arrived { link, bytes });
+    pub fn inject(&mut self, link: SimulatedLinkId, bytes: Vec<u8>, delay: Duration) {
+        self.schedule(self.now + delay, SimulationEvent::Arrived { link, bytes });
     }
 
     /// The attacker closes a link after `delay`.
-    pub fn inject_close(&mut self, link: LinkId, delay: Duration) {
-        self.schedule(self.now + delay, Event::Closed { link });
+    pub fn inject_close(&mut self, link: SimulatedLinkId, delay: Duration) {
+        self.schedule(self.now + delay, SimulationEvent::Closed { link });
     }
 
     /// Asks for a timer event at `at`, or now if that has passed.
     ///
     /// There is no way to take it back: a state machine asked too early has nothing to do.
-    pub fn arm(&mut self, at: Duration, token: T) {
-        self.schedule(at.max(self.now), Event::Timer(token));
+    pub fn set_timer(&mut self, at: Duration, token: T) {
+        self.schedule(at.max(self.now), SimulationEvent::Timer(token));
     }
 
     /// How many events are still to happen: what is in flight, and timers.
@@ -221,14 +224,14 @@ impl<T> Network<T> {
     }
 
     /// The next event, with the clock moved to its time; `None` when nothing will ever happen.
-    pub fn next_event(&mut self) -> Option<Event<T>> {
+    pub fn next_event(&mut self) -> Option<SimulationEvent<T>> {
         self.pop(Duration::MAX)
     }
 
     /// The next event that happens by `deadline`, with the clock moved to its time. With `None` the
     /// clock has moved to the deadline: to the next timeout of a state machine that is polled for
     /// it.
-    pub fn next_event_until(&mut self, deadline: Duration) -> Option<Event<T>> {
+    pub fn next_event_until(&mut self, deadline: Duration) -> Option<SimulationEvent<T>> {
         let event = self.pop(deadline);
         if event.is_none() {
             self.now = self.now.max(deadline);
@@ -236,7 +239,7 @@ impl<T> Network<T> {
         event
     }
 
-    fn pop(&mut self, deadline: Duration) -> Option<Event<T>> {
+    fn pop(&mut self, deadline: Duration) -> Option<SimulationEvent<T>> {
         while let Some(entry) = self.queue.first_entry()
             && entry.key().0 <= deadline
         {
@@ -250,22 +253,26 @@ impl<T> Network<T> {
     }
 
     /// The far end of a closed link hears nothing more, not even a second close.
-    fn still_happens(&mut self, event: &Event<T>) -> bool {
+    fn still_happens(&mut self, event: &SimulationEvent<T>) -> bool {
         match event {
-            Event::Arrived { link, .. } => !self.links[link.0].is_closed,
-            Event::Closed { link } => !std::mem::replace(&mut self.links[link.0].is_closed, true),
-            Event::Intercepted { .. } | Event::InterceptedClose { .. } | Event::Timer(_) => true,
+            SimulationEvent::Arrived { link, .. } => !self.links[link.0].is_closed,
+            SimulationEvent::Closed { link } => {
+                !std::mem::replace(&mut self.links[link.0].is_closed, true)
+            }
+            SimulationEvent::Intercepted { .. }
+            | SimulationEvent::InterceptedClose { .. }
+            | SimulationEvent::Timer(_) => true,
         }
     }
 
-    fn arrival(&mut self, link: LinkId) -> Duration {
+    fn arrival(&mut self, link: SimulatedLinkId) -> Duration {
         let link = &mut self.links[link.0];
-        let delay = self.rng.between(link.conditions.min_delay, link.conditions.max_delay);
+        let delay = self.rng.duration_between(link.conditions.min_delay, link.conditions.max_delay);
         link.last_arrival = link.last_arrival.max(self.now + delay);
         link.last_arrival
     }
 
-    fn schedule(&mut self, at: Duration, event: Event<T>) {
+    fn schedule(&mut self, at: Duration, event: SimulationEvent<T>) {
         self.caused += 1;
         self.queue.insert((at, self.caused), event);
     }
@@ -274,20 +281,20 @@ impl<T> Network<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Bottleneck;
+    use crate::link::LinkBottleneck;
 
     const LOW: Duration = Duration::from_millis(1);
     const HIGH: Duration = Duration::from_millis(50);
 
-    fn log(seed: u64) -> Vec<(Duration, Event<u8>)> {
-        let mut net = Network::new(seed);
-        let links = [net.link(LOW, HIGH), net.link(LOW, HIGH)];
+    fn log(seed: u64) -> Vec<(Duration, SimulationEvent<u8>)> {
+        let mut net = SimulatedNetwork::new(seed);
+        let links = [net.add_link(LOW, HIGH), net.add_link(LOW, HIGH)];
         for round in 0..10 {
             for link in links {
                 net.send_stream(link, &[round; 7]);
             }
         }
-        net.arm(HIGH, 1);
+        net.set_timer(HIGH, 1);
         std::iter::from_fn(|| net.next_event().map(|event| (net.now(), event))).collect()
     }
 
@@ -305,8 +312,8 @@ mod tests {
     #[test]
     fn streams_arrive_whole_and_in_order_and_then_close() {
         for seed in 0..200 {
-            let mut net = Network::<()>::new(seed);
-            let link = net.link(LOW, HIGH);
+            let mut net = SimulatedNetwork::<()>::new(seed);
+            let link = net.add_link(LOW, HIGH);
             net.send_stream(link, b"first ");
             net.send_stream(link, b"second");
             net.close_stream(link);
@@ -314,8 +321,8 @@ mod tests {
             let mut closed = false;
             while let Some(event) = net.next_event() {
                 match event {
-                    Event::Arrived { bytes, .. } => heard.extend(bytes),
-                    Event::Closed { .. } => closed = true,
+                    SimulationEvent::Arrived { bytes, .. } => heard.extend(bytes),
+                    SimulationEvent::Closed { .. } => closed = true,
                     other => panic!("seed {seed}: {other:?}"),
                 }
             }
@@ -325,60 +332,60 @@ mod tests {
 
     #[test]
     fn on_a_seized_link_only_the_attacker_decides_what_arrives() {
-        let mut net = Network::<()>::new(5);
-        let link = net.link(LOW, HIGH);
+        let mut net = SimulatedNetwork::<()>::new(5);
+        let link = net.add_link(LOW, HIGH);
         net.seize(link);
         net.send_stream(link, b"secret");
         let bytes = b"secret".to_vec();
-        assert_eq!(net.next_event(), Some(Event::Intercepted { link, bytes }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::Intercepted { link, bytes }));
         net.close_stream(link);
-        assert_eq!(net.next_event(), Some(Event::InterceptedClose { link }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::InterceptedClose { link }));
         assert_eq!(net.next_event(), None);
 
         net.inject(link, b"late".to_vec(), HIGH);
         net.inject(link, b"soon".to_vec(), LOW);
-        let soon = Event::Arrived { link, bytes: b"soon".to_vec() };
-        let late = Event::Arrived { link, bytes: b"late".to_vec() };
+        let soon = SimulationEvent::Arrived { link, bytes: b"soon".to_vec() };
+        let late = SimulationEvent::Arrived { link, bytes: b"late".to_vec() };
         assert_eq!([net.next_event(), net.next_event()], [Some(soon), Some(late)]);
     }
 
     #[test]
     fn nothing_arrives_after_a_close() {
-        let mut net = Network::<()>::new(5);
-        let link = net.link(LOW, HIGH);
+        let mut net = SimulatedNetwork::<()>::new(5);
+        let link = net.add_link(LOW, HIGH);
         net.inject_close(link, LOW);
         net.inject_close(link, HIGH);
         net.inject(link, b"ghost".to_vec(), HIGH);
-        assert_eq!(net.next_event(), Some(Event::Closed { link }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::Closed { link }));
         assert_eq!(net.next_event(), None);
     }
 
     #[test]
     fn events_of_one_time_keep_their_order() {
-        let mut net = Network::new(5);
+        let mut net = SimulatedNetwork::new(5);
         for token in 0..20 {
-            net.arm(LOW, token);
+            net.set_timer(LOW, token);
         }
         let order: Vec<_> = std::iter::from_fn(|| net.next_event()).collect();
-        assert_eq!(order, (0..20).map(Event::Timer).collect::<Vec<_>>());
+        assert_eq!(order, (0..20).map(SimulationEvent::Timer).collect::<Vec<_>>());
     }
 
     /// When each datagram of a hundred arrives, sent every millisecond.
-    fn datagrams(conditions: Conditions) -> Vec<(Duration, u8)> {
-        let mut net = Network::new(5);
-        let link = net.link(LOW, LOW);
+    fn datagrams(conditions: SimulatedLinkConditions) -> Vec<(Duration, u8)> {
+        let mut net = SimulatedNetwork::new(5);
+        let link = net.add_link(LOW, LOW);
         *net.conditions_mut(link) = conditions;
-        (0..100).for_each(|number| net.arm(LOW * number, number));
+        (0..100).for_each(|number| net.set_timer(LOW * number, number));
         let mut arrived = Vec::new();
         while let Some(event) = net.next_event() {
             match event {
-                Event::Timer(number) => {
+                SimulationEvent::Timer(number) => {
                     let number = u8::try_from(number).unwrap();
                     let before = net.pending_events();
                     let arrival = net.send_datagram(link, vec![number; 125]);
                     assert_eq!(arrival.is_some(), net.pending_events() > before);
                 }
-                Event::Arrived { bytes, .. } => {
+                SimulationEvent::Arrived { bytes, .. } => {
                     assert_eq!(bytes, [bytes[0]; 125], "whole");
                     arrived.push((net.now(), bytes[0]));
                 }
@@ -390,25 +397,33 @@ mod tests {
 
     #[test]
     fn datagrams_are_lost_duplicated_and_reordered_as_the_conditions_say() {
-        let fixed = Conditions::delayed(HIGH, HIGH);
+        let fixed = SimulatedLinkConditions::delayed(HIGH, HIGH);
         let all: Vec<_> = (0..100).map(|n| (HIGH + LOW * u32::from(n), n)).collect();
         assert_eq!(datagrams(fixed), all);
-        assert!(!datagrams(Conditions::delayed(LOW, HIGH)).is_sorted_by_key(|(_, n)| *n));
-        let lossy = datagrams(Conditions { loss_permille: 300, ..fixed });
+        assert!(
+            !datagrams(SimulatedLinkConditions::delayed(LOW, HIGH)).is_sorted_by_key(|(_, n)| *n)
+        );
+        let lossy = datagrams(SimulatedLinkConditions { loss_permille: 300, ..fixed });
         assert!((50..90).contains(&lossy.len()), "{}", lossy.len());
-        let twice = datagrams(Conditions { duplication_permille: 1000, ..fixed });
+        let twice = datagrams(SimulatedLinkConditions { duplication_permille: 1000, ..fixed });
         assert_eq!(twice.len(), 200);
-        assert!(datagrams(Conditions { loss_permille: 1000, ..fixed }).is_empty());
-        assert_eq!(datagrams(Conditions { max_datagram_len: 125, ..fixed }).len(), 100);
-        assert!(datagrams(Conditions { max_datagram_len: 124, ..fixed }).is_empty());
+        assert!(datagrams(SimulatedLinkConditions { loss_permille: 1000, ..fixed }).is_empty());
+        assert_eq!(
+            datagrams(SimulatedLinkConditions { max_datagram_len: 125, ..fixed }).len(),
+            100
+        );
+        assert!(datagrams(SimulatedLinkConditions { max_datagram_len: 124, ..fixed }).is_empty());
     }
 
     #[test]
     fn a_bottleneck_queues_and_a_policer_drops() {
         // 1 Mbit/s: a datagram takes a millisecond, the time between two.
         let queue = |rate_bps, is_policed| {
-            let bottleneck = Some(Bottleneck { rate_bps, max_queue: 4 * LOW, is_policed });
-            datagrams(Conditions { bottleneck, ..Conditions::delayed(HIGH, HIGH) })
+            let bottleneck = Some(LinkBottleneck { rate_bps, max_queue: 4 * LOW, is_policed });
+            datagrams(SimulatedLinkConditions {
+                bottleneck,
+                ..SimulatedLinkConditions::delayed(HIGH, HIGH)
+            })
         };
         let at = |number: u8| HIGH + LOW * u32::from(number);
         assert!(queue(1_000_000, false).iter().all(|(time, number)| *time == at(number + 1)));
@@ -427,30 +442,36 @@ mod tests {
 
     #[test]
     fn an_attacker_decides_what_becomes_of_a_datagram() {
-        let mut net = Network::<()>::new(5);
-        let link = net.link(LOW, LOW);
+        let mut net = SimulatedNetwork::<()>::new(5);
+        let link = net.add_link(LOW, LOW);
         net.seize(link);
         assert_eq!(net.send_datagram(link, b"secret".to_vec()), None);
         let bytes = b"secret".to_vec();
-        assert_eq!(net.next_event(), Some(Event::Intercepted { link, bytes: bytes.clone() }));
+        assert_eq!(
+            net.next_event(),
+            Some(SimulationEvent::Intercepted { link, bytes: bytes.clone() })
+        );
         assert_eq!(net.now(), Duration::ZERO, "before it would arrive");
         net.inject(link, Vec::new(), Duration::ZERO);
         assert_eq!(net.pass_datagram(link, bytes.clone()), Some(LOW));
-        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: Vec::new() }));
-        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: bytes.clone() }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::Arrived { link, bytes: Vec::new() }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::Arrived { link, bytes: bytes.clone() }));
         assert_eq!(net.now(), LOW);
         net.release(link);
         assert_eq!(net.send_datagram(link, bytes.clone()), Some(2 * LOW));
-        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes }));
+        assert_eq!(net.next_event(), Some(SimulationEvent::Arrived { link, bytes }));
     }
 
     #[test]
     fn the_clock_stops_at_a_deadline() {
-        let mut net = Network::new(5);
-        net.arm(HIGH, ());
+        let mut net = SimulatedNetwork::new(5);
+        net.set_timer(HIGH, ());
         assert_eq!((net.next_event_until(LOW), net.now()), (None, LOW));
         assert_eq!((net.next_event_until(Duration::ZERO), net.now()), (None, LOW));
-        assert_eq!((net.next_event_until(HIGH), net.now()), (Some(Event::Timer(())), HIGH));
+        assert_eq!(
+            (net.next_event_until(HIGH), net.now()),
+            (Some(SimulationEvent::Timer(())), HIGH)
+        );
         assert_eq!((net.next_event_until(2 * HIGH), net.now()), (None, 2 * HIGH));
     }
 }

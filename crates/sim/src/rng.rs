@@ -7,11 +7,11 @@ use std::time::Duration;
 
 /// A small seeded generator. Two of the same seed give the same values.
 #[derive(Clone, Debug)]
-pub struct Rng {
+pub struct SeededRng {
     state: u64,
 }
 
-impl Rng {
+impl SeededRng {
     /// A generator whose values follow from `seed` alone.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -58,7 +58,7 @@ impl Rng {
     }
 
     /// A time from `low` up to, but not including, `high`; `low` if there is none.
-    pub fn between(&mut self, low: Duration, high: Duration) -> Duration {
+    pub fn duration_between(&mut self, low: Duration, high: Duration) -> Duration {
         let span = high.saturating_sub(low).as_nanos();
         let span_ns = u64::try_from(span).unwrap_or(u64::MAX);
         low + Duration::from_nanos(self.below(span_ns))
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn gives_the_published_values() {
         // The first outputs of Vigna's splitmix64.c for the seed 1234567.
-        let mut rng = Rng::new(1_234_567);
+        let mut rng = SeededRng::new(1_234_567);
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
         assert_eq!(rng.next_u64(), 9_817_491_932_198_370_423);
@@ -87,20 +87,20 @@ mod tests {
 
     #[test]
     fn stays_within_bounds() {
-        let mut rng = Rng::new(1);
+        let mut rng = SeededRng::new(1);
         for bound in 0..100 {
             let value = rng.below(bound);
             assert!(value < bound || bound == 0);
         }
         assert_eq!(rng.pick::<u8>(&[]), None);
         let low = Duration::from_millis(3);
-        assert_eq!(rng.between(low, low), low);
+        assert_eq!(rng.duration_between(low, low), low);
     }
 
     #[test]
     fn shuffles_without_loss() {
         let mut items: Vec<u8> = (0..50).collect();
-        Rng::new(7).shuffle(&mut items);
+        SeededRng::new(7).shuffle(&mut items);
         assert_ne!(items, (0..50).collect::<Vec<u8>>());
         items.sort_unstable();
         assert_eq!(items, (0..50).collect::<Vec<u8>>());

@@ -26,7 +26,7 @@ pub fn run_seeds<T: Send>(count: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
             if seed >= end {
                 return results;
             }
-            let _named = Named { seed, next: &next, end };
+            let _named = FailedSeedReporter { seed, next: &next, end };
             results.push((seed, run(seed)));
         }
     };
@@ -46,13 +46,13 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Prints the seed of a run that panics, and lets no other run begin.
-struct Named<'a> {
+struct FailedSeedReporter<'a> {
     seed: u64,
     next: &'a AtomicU64,
     end: u64,
 }
 
-impl Drop for Named<'_> {
+impl Drop for FailedSeedReporter<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("SUNDER_SEED={} shows it again", self.seed);

@@ -6,13 +6,13 @@ mod auto;
 mod cache;
 mod decide;
 mod examine;
-mod known;
 #[cfg(test)]
 mod measured;
 mod racing;
+mod remembered;
 
-pub(crate) use auto::{Chosen, choose};
-pub use decide::{Basis, Candidate, Decision, decide};
+pub(crate) use auto::{TransportSelection, choose};
+pub use decide::{DecisionBasis, TransportCandidate, TransportDecision, decide};
 pub(crate) use examine::measure;
-pub use examine::{Examined, examine};
+pub use examine::{PathExamination, examine};
 pub(crate) use racing::connect_or_tcp;

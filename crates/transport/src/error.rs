@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::protocol::handshake::{HandshakeError, Refusal};
+use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 
 /// Why there is no connection, or why it has ended. Each is one line that names the step, and says
 /// what to do where that is known.
@@ -44,7 +44,7 @@ pub enum Error {
     #[error("{peer}: {step}: {}", explain(*step, source))]
     Io {
         /// What was being done.
-        step: Step,
+        step: ConnectionStep,
         /// The other end, or the address where this one listens.
         peer: String,
         /// The system's error.
@@ -54,7 +54,7 @@ pub enum Error {
     #[error("{peer}: {step}: nothing for {} s{}", .after.as_secs_f64(), advice(*step))]
     TimedOut {
         /// What was waited for.
-        step: Step,
+        step: ConnectionStep,
         /// The other end.
         peer: String,
         /// For how long.
@@ -66,7 +66,7 @@ pub enum Error {
         /// The other end.
         peer: String,
         /// Why.
-        source: HandshakeError,
+        source: TransportHandshakeError,
     },
     /// A record was not sent by the peer.
     #[error("{peer}: what arrives was changed on the way, or is not of this connection")]
@@ -85,7 +85,7 @@ pub enum Error {
     TooLong {
         /// Of the message.
         length: u64,
-        /// What [`Messages::receive`](crate::Messages::receive) was told.
+        /// What [`Messages::receive`](crate::MessageStream::receive) was told.
         max: usize,
     },
     /// The listener is closed.
@@ -108,7 +108,7 @@ impl Error {
 
     /// Whether the other end has no room for another connection at the moment.
     pub fn is_busy(&self) -> bool {
-        let busy = HandshakeError::Refused(Refusal::Busy);
+        let busy = TransportHandshakeError::Refused(HandshakeRefusal::Busy);
         matches!(self, Self::Security { source, .. } if *source == busy)
     }
 
@@ -122,14 +122,19 @@ impl Error {
     pub(crate) fn from_io(peer: &str, error: io::Error) -> Self {
         match error.downcast() {
             Ok(error) => error,
-            Err(error) => Self::at(Step::Read, peer, error, None),
+            Err(error) => Self::at(ConnectionStep::Read, peer, error, None),
         }
     }
 
     /// What a step on the connection to `peer` has failed with.
-    pub(crate) fn at(step: Step, peer: &str, source: io::Error, limit: Option<Duration>) -> Self {
+    pub(crate) fn at(
+        step: ConnectionStep,
+        peer: &str,
+        source: io::Error,
+        limit: Option<Duration>,
+    ) -> Self {
         let peer = peer.to_owned();
-        let source = match source.downcast::<HandshakeError>() {
+        let source = match source.downcast::<TransportHandshakeError>() {
             Ok(source) => return Self::Security { peer, source },
             Err(source) => source,
         };
@@ -137,7 +142,9 @@ impl Error {
             (io::ErrorKind::TimedOut, Some(after)) if source.get_ref().is_none() => {
                 Self::TimedOut { step, peer, after }
             }
-            (io::ErrorKind::UnexpectedEof, _) if step == Step::Read => Self::Truncated { peer },
+            (io::ErrorKind::UnexpectedEof, _) if step == ConnectionStep::Read => {
+                Self::Truncated { peer }
+            }
             _ => Self::Io { step, peer, source },
         }
     }
@@ -160,8 +167,8 @@ impl Error {
 }
 
 /// An error of the system in words that say what to do.
-fn explain(step: Step, source: &io::Error) -> String {
-    let is_connecting = matches!(step, Step::Connect(_) | Step::Relay);
+fn explain(step: ConnectionStep, source: &io::Error) -> String {
+    let is_connecting = matches!(step, ConnectionStep::Connect(_) | ConnectionStep::Relay);
     let words = match source.kind() {
         _ if source.get_ref().is_some() => return source.to_string(),
         io::ErrorKind::ConnectionRefused if is_connecting => {
@@ -171,13 +178,13 @@ fn explain(step: Step, source: &io::Error) -> String {
         io::ErrorKind::NetworkUnreachable => {
             "this host has no route there: check the address, and that the network is up"
         }
-        io::ErrorKind::AddrInUse if step == Step::Listen => {
+        io::ErrorKind::AddrInUse if step == ConnectionStep::Listen => {
             "another program listens there: choose another port"
         }
-        io::ErrorKind::AddrNotAvailable if step == Step::Listen => {
+        io::ErrorKind::AddrNotAvailable if step == ConnectionStep::Listen => {
             "this host does not have the address"
         }
-        io::ErrorKind::PermissionDenied if step == Step::Listen => {
+        io::ErrorKind::PermissionDenied if step == ConnectionStep::Listen => {
             "the system does not allow it: choose a port above 1023"
         }
         io::ErrorKind::ConnectionReset => {
@@ -190,10 +197,12 @@ fn explain(step: Step, source: &io::Error) -> String {
 }
 
 /// What to do when nothing has come.
-fn advice(step: Step) -> &'static str {
+fn advice(step: ConnectionStep) -> &'static str {
     match step {
-        Step::Connect(_) | Step::Relay => ": is its host up, and does a firewall let it through?",
-        Step::Answer => ": is it a listener of Sunder, and this its port?",
+        ConnectionStep::Connect(_) | ConnectionStep::Relay => {
+            ": is its host up, and does a firewall let it through?"
+        }
+        ConnectionStep::Answer => ": is it a listener of Sunder, and this its port?",
         _ => "",
     }
 }
@@ -206,7 +215,7 @@ impl From<Error> for io::Error {
 
 /// What a connection was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ConnectionStep {
     /// Opening the socket at which it listens.
     Listen,
     /// The transport's own set-up.
@@ -230,7 +239,7 @@ pub enum Step {
     Finish,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ConnectionStep {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Listen => "cannot listen",

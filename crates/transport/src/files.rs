@@ -1,21 +1,21 @@
 //! Moves a file to another host: resumed after a break, with its digest checked at the end.
 //!
-//! [`send`] offers a file, and connects again after a break or silence. A [`Receiver`] takes files
-//! of its connections into a directory. Both tell their progress as [`Event`]s. What arrives is in
-//! `.NAME.part` until it is complete: a later attempt goes on from there if the beginning is that
-//! of the same file, also after either program was killed.
+//! [`send`] offers a file, and connects again after a break or silence. A [`FileReceiver`] takes
+//! files of its connections into a directory. Both tell their progress as [`FileTransferEvent`]s.
+//! What arrives is in `.NAME.part` until it is complete: a later attempt goes on from there if the
+//! beginning is that of the same file, also after either program was killed.
 
 mod digest;
 mod part;
-mod places;
 mod receive;
 mod send;
 #[cfg(test)]
 mod tests;
+mod transfer_limiter;
 
-pub use places::{Place, Places};
-pub use receive::{ReceiveError, Received, Receiver};
-pub use send::{Preferences, SendError, Sent, send};
+pub use receive::{FileReceiveError, FileReceiver, ReceivedFile};
+pub use send::{ConnectionPreferences, FileSendError, SentFile, send};
+pub use transfer_limiter::{TransferLimiter, TransferPermit};
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What happens to a file.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum FileTransferEvent<'a> {
     /// A file of this name and length is on its way.
     Offered {
         /// Its name.
@@ -60,7 +60,7 @@ pub enum Event<'a> {
     /// The connection has broken; another attempt begins after the pause.
     Broken {
         /// Why.
-        error: &'a SendError,
+        error: &'a FileSendError,
         /// How long.
         pause: Duration,
     },

@@ -7,16 +7,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use keys::SecretKey;
-use keys::noise::Ephemeral;
-use records::{ChangedRecord, Cipher, Opened, Opener, Record};
+use keys::IdentitySecretKey;
+use keys::noise::EphemeralKey;
+use records::{InvalidRecordError, OpenedRecord, RecordBuffer, RecordCipher, RecordOpener};
 use zeroize::Zeroizing;
 
-use crate::files::Receiver;
-use crate::net::{Answer, Connection};
-use crate::protocol::file::{FromReceiver, FromSender};
+use crate::files::FileReceiver;
+use crate::net::{Connection, PlaintextAnswer};
+use crate::protocol::file::{FileReceiverMessage, FileSenderMessage};
 use crate::protocol::handshake::{
-    CONFIRM_LEN, Initiator, Mode, PREFIX_LEN, REPLY_LEN, REQUEST_LEN, Refusal, Session, answer,
+    CONFIRM_LEN, HandshakeInitiator, HandshakeMode, HandshakeRefusal, PREFIX_LEN, REPLY_LEN,
+    REQUEST_LEN, TransportSession, answer,
 };
 use crate::protocol::relay;
 use crate::stream::{ByteStream, PathStatistics};
@@ -30,29 +31,29 @@ pub use crate::transports::udp::fuzzing as udp;
 /// If it is not.
 pub fn parsers(bytes: &[u8]) {
     if let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>()
-        && let Ok(mode) = Mode::parse(prefix)
+        && let Ok(mode) = HandshakeMode::parse(prefix)
     {
         assert_eq!(mode.prefix(), *prefix);
     }
     if let Some(byte) = bytes.first()
-        && let Ok(refusal) = Refusal::parse(*byte)
+        && let Ok(refusal) = HandshakeRefusal::parse(*byte)
     {
         assert_eq!(refusal.answer()[1], *byte);
     }
     if let Some(request) = bytes.first_chunk::<{ relay::REQUEST_LEN }>()
-        && let Some(relay::Request::Wait(secret)) = relay::Request::parse(request)
+        && let Some(relay::RelayRequest::Wait(secret)) = relay::RelayRequest::parse(request)
     {
-        assert_eq!(*relay::Request::Wait(secret).encode(), *request);
+        assert_eq!(*relay::RelayRequest::Wait(secret).encode(), *request);
     }
     let mut rest = bytes;
-    while let Ok(Ok(message)) = FromSender::read(&mut rest) {
+    while let Ok(Ok(message)) = FileSenderMessage::read(&mut rest) {
         assert!(bytes[..bytes.len() - rest.len()].ends_with(&message.encode()));
     }
     let mut rest = bytes;
-    while let Ok(message) = FromReceiver::read(&mut rest) {
+    while let Ok(message) = FileReceiverMessage::read(&mut rest) {
         let encoded = message.encode();
         // The text of a failure may have had characters that are left out.
-        if !matches!(message, FromReceiver::Failed(_)) {
+        if !matches!(message, FileReceiverMessage::Failed(_)) {
             assert!(bytes[..bytes.len() - rest.len()].ends_with(&encoded));
         }
     }
@@ -88,7 +89,7 @@ pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec
     let (one, two) = sessions();
     let (mut sealer, mut stream) = (one.sealer, Vec::new());
     let chunks = chunks.iter().filter(|chunk| !chunk.is_empty());
-    let mut record = Record::new();
+    let mut record = RecordBuffer::new();
     for chunk in chunks.clone() {
         assert_eq!(record.extend(chunk), chunk.len());
         stream.extend(sealer.seal(&mut record));
@@ -110,27 +111,27 @@ pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec
 
 /// Returns whether the stream has come to its end.
 fn deliver(
-    mut opener: Opener,
+    mut opener: RecordOpener,
     mut stream: &[u8],
     pieces: &[u16],
     received: &mut Vec<u8>,
-) -> Result<bool, ChangedRecord> {
+) -> Result<bool, InvalidRecordError> {
     let mut pieces = pieces.iter().map(|len| usize::from(*len).max(1)).cycle();
     loop {
         match opener.poll()? {
-            Opened::Data => {
+            OpenedRecord::Data => {
                 let mut data = [0; 1000];
                 let len = opener.read(&mut data);
                 received.extend(&data[..len]);
             }
-            Opened::End => return Ok(true),
-            Opened::Incomplete if stream.is_empty() => return Ok(false),
-            Opened::Incomplete => {
-                let space = opener.space();
+            OpenedRecord::End => return Ok(true),
+            OpenedRecord::Incomplete if stream.is_empty() => return Ok(false),
+            OpenedRecord::Incomplete => {
+                let space = opener.receive_space();
                 let count = pieces.next().unwrap_or(1000).min(space.len()).min(stream.len());
                 space[..count].copy_from_slice(&stream[..count]);
                 stream = &stream[count..];
-                opener.filled(count);
+                opener.commit_received(count);
             }
         }
     }
@@ -145,8 +146,8 @@ pub fn sender(directory: &Path, bytes: &[u8]) {
     let inside = directory.join("inside");
     std::fs::create_dir_all(&inside).expect("a directory for the test");
     let stream = Arc::new(Memory(Mutex::new(bytes.iter().copied().collect())));
-    let connection = Connection::plain(stream, "a sender".into(), Answer::Nothing);
-    let _ = Receiver::new(&inside, false).receive(connection, |_| {});
+    let connection = Connection::plain(stream, "a sender".into(), PlaintextAnswer::Nothing);
+    let _ = FileReceiver::new(&inside, false).receive(connection, |_| {});
     let names = |directory: &Path| {
         let entries = std::fs::read_dir(directory).expect("it is there");
         entries.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
@@ -191,25 +192,29 @@ impl ByteStream for Memory {
     }
 }
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
 }
 
-fn ephemeral(number: u8) -> Ephemeral {
-    Ephemeral(Zeroizing::new([number; 32]))
+fn ephemeral(number: u8) -> EphemeralKey {
+    EphemeralKey(Zeroizing::new([number; 32]))
 }
 
-fn connect() -> (Initiator, [u8; REQUEST_LEN]) {
-    let (initiator, hello) =
-        Initiator::new(&secret(1), &secret(2).public(), Cipher::fastest(), ephemeral(3));
+fn connect() -> (HandshakeInitiator, [u8; REQUEST_LEN]) {
+    let (initiator, hello) = HandshakeInitiator::new(
+        &secret(1),
+        &secret(2).public(),
+        RecordCipher::fastest(),
+        ephemeral(3),
+    );
     (initiator, *hello.last_chunk().expect("a hello is longer"))
 }
 
-fn answered(request: &[u8; REQUEST_LEN]) -> Option<(Session, [u8; 1 + REPLY_LEN])> {
-    answer(&secret(2), request, |_| true, Cipher::fastest(), ephemeral(4)).ok()
+fn answered(request: &[u8; REQUEST_LEN]) -> Option<(TransportSession, [u8; 1 + REPLY_LEN])> {
+    answer(&secret(2), request, |_| true, RecordCipher::fastest(), ephemeral(4)).ok()
 }
 
-fn sessions() -> (Session, Session) {
+fn sessions() -> (TransportSession, TransportSession) {
     let (initiator, request) = connect();
     let (mut two, reply) = answered(&request).expect("the real request");
     let reply = reply.last_chunk().expect("a reply is that long");

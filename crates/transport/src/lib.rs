@@ -9,17 +9,19 @@
 //! ```
 //! use std::io::{Read, Write};
 //!
-//! use sunder_transport::{Listener, Options, Security, connect, random_identity};
+//! use sunder_transport::{
+//!     ConnectionOptions, ConnectionSecurity, TcpTransportListener, connect, random_identity,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let security = Security::open(random_identity()?);
+//! let security = ConnectionSecurity::open(random_identity()?);
 //! let key = security.public_key().unwrap();
-//! let listener = Listener::bind("127.0.0.1:0", &Options::new(security))?;
+//! let listener = TcpTransportListener::bind("127.0.0.1:0", &ConnectionOptions::new(security))?;
 //! let address = listener.local_addr().to_string();
 //!
 //! let other = std::thread::spawn(move || {
-//!     let security = Security::pinned(random_identity()?, vec![key]);
-//!     let mut connection = connect(&address, &Options::new(security))?;
+//!     let security = ConnectionSecurity::pinned(random_identity()?, vec![key]);
+//!     let mut connection = connect(&address, &ConnectionOptions::new(security))?;
 //!     connection.write_all(b"hello")?;
 //!     let mut answer = Vec::new();
 //!     connection.read_to_end(&mut answer)?;
@@ -43,7 +45,6 @@ pub mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod lasting;
 pub mod measurement;
 mod messages;
 pub mod model;
@@ -55,16 +56,23 @@ mod protocol;
 pub mod relay;
 mod stream;
 mod transports;
+mod user_state;
 pub mod window;
 
-pub use error::{Error, Step};
-pub use lasting::lasting_identity;
-pub use messages::Messages;
-pub use model::Exchange;
-pub use net::{Closer, Connection, Listener, Reader, Statistics, Writer, connect};
-pub use options::{Choice, Options, PathEstimate, Peers, Security, random_identity};
-pub use protocol::file::{Failure, FailureReason, FileName, FileNameError};
-pub use protocol::handshake::{HandshakeError, Refusal};
-pub use protocol::relay::{Token, TokenError};
+pub use error::{ConnectionStep, Error};
+pub use messages::MessageStream;
+pub use model::ExchangeProfile;
+pub use net::{
+    Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics, ConnectionWriter,
+    Listener, connect,
+};
+pub use options::{
+    ConnectionOptions, ConnectionSecurity, PathEstimate, PeerKeyPolicy, TransportChoice,
+    random_identity,
+};
+pub use protocol::file::{FileName, FileNameError, FileTransferFailure, FileTransferFailureReason};
+pub use protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
+pub use protocol::relay::{RelayToken, RelayTokenError};
 pub use stream::{ByteStream, PathStatistics};
 pub use transports::names;
+pub use user_state::persistent_identity;

@@ -8,9 +8,9 @@ use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::model::Exchange;
-use crate::net::{Connection, Statistics, connect};
-use crate::options::Options;
+use crate::model::ExchangeProfile;
+use crate::net::{Connection, ConnectionStatistics, connect};
+use crate::options::ConnectionOptions;
 
 /// The first bytes of a request.
 const MAGIC: [u8; 8] = *b"measure1";
@@ -25,7 +25,7 @@ static BLOCK: [u8; 64 << 10] = [0x5a; 64 << 10];
 
 /// What one exchange has taken, from the start of the connection.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Timing {
+pub struct ExchangeTiming {
     /// The transport that was used.
     pub transport: &'static str,
     /// Until the connection was there.
@@ -35,16 +35,20 @@ pub struct Timing {
     /// Until the last byte was read, which the server sends when it has read everything.
     pub complete: Duration,
     /// What the connection knows at the end.
-    pub statistics: Statistics,
+    pub statistics: ConnectionStatistics,
 }
 
 /// Connects to `HOST:PORT`, where [`serve`] answers, and measures one exchange.
 ///
 /// # Errors
 /// If there is no connection, or it fails before the exchange is complete.
-pub fn measure(address: &str, options: &Options, exchange: Exchange) -> Result<Timing, Error> {
+pub fn measure(
+    address: &str,
+    options: &ConnectionOptions,
+    exchange: ExchangeProfile,
+) -> Result<ExchangeTiming, Error> {
     let start = Instant::now();
-    let options = Options { exchange: Some(exchange), ..options.clone() };
+    let options = ConnectionOptions { exchange: Some(exchange), ..options.clone() };
     let mut connection = connect(address, &options)?;
     let connected = start.elapsed();
     let run = run(&mut connection, exchange, start);
@@ -53,7 +57,7 @@ pub fn measure(address: &str, options: &Options, exchange: Exchange) -> Result<T
     connection.complete();
     // The server takes an end that leaves before it has heard of the end for a failure.
     let _ = connection.read(&mut [0]);
-    Ok(Timing {
+    Ok(ExchangeTiming {
         transport: connection.transport(),
         connected,
         first_byte,
@@ -63,7 +67,11 @@ pub fn measure(address: &str, options: &Options, exchange: Exchange) -> Result<T
 }
 
 /// The client's part on a connection. Returns the time from `start` to the first byte of an answer.
-fn run(connection: &mut Connection, exchange: Exchange, start: Instant) -> io::Result<Duration> {
+fn run(
+    connection: &mut Connection,
+    exchange: ExchangeProfile,
+    start: Instant,
+) -> io::Result<Duration> {
     let rounds = exchange.rounds.clamp(1, MAX_ROUNDS);
     let mut request = MAGIC.to_vec();
     request.extend(exchange.sent.to_be_bytes());
@@ -86,7 +94,7 @@ fn run(connection: &mut Connection, exchange: Exchange, start: Instant) -> io::R
 ///
 /// # Errors
 /// If the client asks for something else, or the connection fails.
-pub fn serve(connection: &mut Connection) -> io::Result<Exchange> {
+pub fn serve(connection: &mut Connection) -> io::Result<ExchangeProfile> {
     connection.set_timeout(Some(SILENCE_TIMEOUT))?;
     let mut request = [0; REQUEST_LEN];
     connection.read_exact(&mut request)?;
@@ -101,14 +109,14 @@ pub fn serve(connection: &mut Connection) -> io::Result<Exchange> {
     Ok(exchange)
 }
 
-fn parse(request: &[u8; REQUEST_LEN]) -> Option<Exchange> {
+fn parse(request: &[u8; REQUEST_LEN]) -> Option<ExchangeProfile> {
     let rest = request.strip_prefix(&MAGIC)?;
     let (sent, rest) = rest.split_first_chunk()?;
     let (received, rest) = rest.split_first_chunk()?;
     let (sent, received) = (u64::from_be_bytes(*sent), u64::from_be_bytes(*received));
     let rounds = u32::from_be_bytes(rest.try_into().ok()?);
     let is_possible = sent.max(received) <= MAX_BYTES && (1..=MAX_ROUNDS).contains(&rounds);
-    is_possible.then_some(Exchange { sent, received, rounds })
+    is_possible.then_some(ExchangeProfile { sent, received, rounds })
 }
 
 /// The bytes of a round: all rounds have as many, but for one.
@@ -140,20 +148,20 @@ fn read(from: &mut impl Read, mut bytes: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::net::Listener;
-    use crate::options::{Choice, Security};
+    use crate::options::{ConnectionSecurity, TransportChoice};
 
     #[test]
     fn exchanges_are_complete() {
-        let options = Options::new(Security::Insecure);
+        let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
         let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
         let address = listener.local_addr().to_string();
-        let named = Options { transport: Choice::Named("tcp"), ..options };
+        let named = ConnectionOptions { transport: TransportChoice::Named("tcp"), ..options };
         let exchanges = [(0, 0, 0), (1, 0, 1), (1_000_000, 77, 10), (3, 300_000, 7)];
         let serving = std::thread::spawn(move || {
             exchanges.map(|_| serve(&mut listener.accept().unwrap()).unwrap())
         });
         for (sent, received, rounds) in exchanges {
-            let exchange = Exchange { sent, received, rounds };
+            let exchange = ExchangeProfile { sent, received, rounds };
             let timing = measure(&address, &named, exchange).unwrap();
             assert!(timing.connected <= timing.first_byte && timing.first_byte <= timing.complete);
             let rounds = u64::from(rounds.max(1));
@@ -161,7 +169,7 @@ mod tests {
             assert_eq!(timing.statistics.bytes_received, received + rounds);
         }
         let served = serving.join().unwrap();
-        assert_eq!(served[2], Exchange { sent: 1_000_000, received: 77, rounds: 10 });
+        assert_eq!(served[2], ExchangeProfile { sent: 1_000_000, received: 77, rounds: 10 });
     }
 
     #[test]

@@ -13,21 +13,21 @@ const HEADER_LEN: usize = 8;
 /// plain bytes may alternate, if both ends agree on the order.
 ///
 /// ```
-/// use sunder_transport::Messages;
+/// use sunder_transport::MessageStream;
 ///
 /// let mut stream = Vec::new();
-/// Messages::new(&mut stream).send(b"one")?;
-/// Messages::new(&mut stream).send(b"")?;
-/// let mut messages = Messages::new(&stream[..]);
+/// MessageStream::new(&mut stream).send(b"one")?;
+/// MessageStream::new(&mut stream).send(b"")?;
+/// let mut messages = MessageStream::new(&stream[..]);
 /// assert_eq!(messages.receive(3)?.unwrap(), b"one");
 /// assert_eq!(messages.receive(3)?.unwrap(), b"");
 /// assert!(messages.receive(3)?.is_none());
 /// # Ok::<_, std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Messages<C>(C);
+pub struct MessageStream<C>(C);
 
-impl<C> Messages<C> {
+impl<C> MessageStream<C> {
     /// Messages over `connection`.
     pub fn new(connection: C) -> Self {
         Self(connection)
@@ -39,7 +39,7 @@ impl<C> Messages<C> {
     }
 }
 
-impl<C: Write> Messages<C> {
+impl<C: Write> MessageStream<C> {
     /// Writes a message. It is sent when written bytes would be: when the buffer is full, the
     /// connection is read from, or flushed.
     ///
@@ -59,7 +59,7 @@ impl<C: Write> Messages<C> {
     }
 }
 
-impl<C: Read> Messages<C> {
+impl<C: Read> MessageStream<C> {
     /// Waits for a message of at most `max` bytes; `None` is the end of the stream. Memory is taken
     /// as the message arrives, not when its length does.
     ///
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn sent(messages: &[&[u8]]) -> Vec<u8> {
-        let mut stream = Messages::new(Vec::new());
+        let mut stream = MessageStream::new(Vec::new());
         for message in messages {
             stream.send(message).unwrap();
         }
@@ -118,7 +118,7 @@ mod tests {
         let large = vec![7; 70_000];
         let messages: [&[u8]; 4] = [b"a", &large, b"", b"xyz"];
         let stream = sent(&messages);
-        let mut received = Messages::new(Slow(&stream));
+        let mut received = MessageStream::new(Slow(&stream));
         for message in messages {
             assert_eq!(received.receive(70_000).unwrap().as_deref(), Some(message));
         }
@@ -129,19 +129,19 @@ mod tests {
     fn a_stream_that_ends_within_a_message_is_an_error() {
         let stream = sent(&[b"four"]);
         for end in 1..stream.len() {
-            let error = Messages::new(&stream[..end]).receive(4).unwrap_err();
+            let error = MessageStream::new(&stream[..end]).receive(4).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{end}");
         }
     }
 
     #[test]
     fn a_message_that_is_too_long_is_refused_before_memory_is_taken_for_it() {
-        let error = Messages::new(&sent(&[b"four"])[..]).receive(3).unwrap_err();
+        let error = MessageStream::new(&sent(&[b"four"])[..]).receive(3).unwrap_err();
         assert!(matches!(Error::of(&error), Some(Error::TooLong { length: 4, max: 3 })));
         let forged = u64::MAX.to_be_bytes();
-        assert!(Messages::new(&forged[..]).receive(1 << 30).is_err());
+        assert!(MessageStream::new(&forged[..]).receive(1 << 30).is_err());
         let forged = [&(1_u64 << 40).to_be_bytes()[..], b"few"].concat();
-        let error = Messages::new(&forged[..]).receive(usize::MAX).unwrap_err();
+        let error = MessageStream::new(&forged[..]).receive(usize::MAX).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 }

@@ -7,8 +7,8 @@ mod flow;
 mod path;
 mod transports;
 
-pub use exchange::Exchange;
-pub use path::{CongestionControl, Direction, Path};
-pub use transports::{TRANSPORTS, Unusable, predict};
+pub use exchange::ExchangeProfile;
+pub use path::{NetworkPath, PathDirection, TcpCongestionControl};
+pub use transports::{TRANSPORTS, UnusableTransportError, predict};
 #[cfg(test)]
 mod tests;

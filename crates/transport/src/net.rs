@@ -12,7 +12,9 @@ mod tests;
 
 pub use connect::connect;
 #[cfg(any(fuzzing, test))]
-pub(crate) use connection::Answer;
-pub use connection::{Closer, Connection, Reader, Statistics, Writer};
+pub(crate) use connection::PlaintextAnswer;
+pub use connection::{
+    Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics, ConnectionWriter,
+};
 pub use listener::Listener;
 pub(crate) use pending::source;

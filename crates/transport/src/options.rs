@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::model::Exchange;
+use crate::model::ExchangeProfile;
 
 /// What a connection, or a listener's connections, are to be.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConnectionOptions {
     /// The transport of [`connect`](crate::connect). A listener accepts all of them.
-    pub transport: Choice,
+    pub transport: TransportChoice,
     /// Who the ends are, and whether what they send is encrypted.
-    pub security: Security,
+    pub security: ConnectionSecurity,
     /// What will be exchanged, if it is known: the choice of a transport depends on it.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<ExchangeProfile>,
     /// The path, if it was measured: the buffers of sockets are made for it.
     pub path: Option<PathEstimate>,
     /// TCP's congestion control, as in `net.ipv4.tcp_available_congestion_control`; `None` is the
@@ -25,7 +25,7 @@ pub struct Options {
     pub congestion: Option<String>,
     /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
     pub buffer: Option<usize>,
-    /// Whether [`Choice::Auto`] is TCP, as a transport over UDP has just failed.
+    /// Whether [`TransportChoice::Auto`] is TCP, as a transport over UDP has just failed.
     pub avoids_udp: bool,
     /// Whether TCP sends, and asks the other end for, only packets that every path of IPv6 carries:
     /// 1,280 bytes. For a path that may lose longer ones without an ICMP message, which the kernel
@@ -41,11 +41,11 @@ pub struct Options {
     pub timeout: Option<Duration>,
 }
 
-impl Options {
+impl ConnectionOptions {
     /// The usual ones, with this security.
-    pub fn new(security: Security) -> Self {
+    pub fn new(security: ConnectionSecurity) -> Self {
         Self {
-            transport: Choice::Auto,
+            transport: TransportChoice::Auto,
             security,
             exchange: None,
             path: None,
@@ -71,7 +71,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// Which transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum TransportChoice {
     /// The one that is expected to be the fastest.
     #[default]
     Auto,
@@ -92,13 +92,13 @@ pub struct PathEstimate {
 
 /// Who the ends of a connection are, and whether what they send is encrypted.
 #[derive(Clone, Debug)]
-pub enum Security {
+pub enum ConnectionSecurity {
     /// A handshake (Noise IK) in which both ends prove their keys; then everything is encrypted.
     Noise {
         /// This end's key.
-        identity: Arc<SecretKey>,
+        identity: Arc<IdentitySecretKey>,
         /// The keys that the other end may have.
-        peers: Peers,
+        peers: PeerKeyPolicy,
     },
     /// None: whoever is on the path can read and change everything.
     Insecure,
@@ -106,27 +106,27 @@ pub enum Security {
 
 /// The keys that the other end may have.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Peers {
+pub enum PeerKeyPolicy {
     /// Any. Who connects must know this end's public key, so the key is an invitation: whoever has
     /// been given it can connect. Not possible for the end that connects.
     Any,
     /// One of these.
-    Pinned(Vec<PublicKey>),
+    Pinned(Vec<IdentityPublicKey>),
 }
 
-impl Security {
+impl ConnectionSecurity {
     /// Encrypted, with this key, and any peer that knows it.
-    pub fn open(identity: SecretKey) -> Self {
-        Self::Noise { identity: Arc::new(identity), peers: Peers::Any }
+    pub fn open(identity: IdentitySecretKey) -> Self {
+        Self::Noise { identity: Arc::new(identity), peers: PeerKeyPolicy::Any }
     }
 
     /// Encrypted, with this key, and a peer that has one of these.
-    pub fn pinned(identity: SecretKey, peers: Vec<PublicKey>) -> Self {
-        Self::Noise { identity: Arc::new(identity), peers: Peers::Pinned(peers) }
+    pub fn pinned(identity: IdentitySecretKey, peers: Vec<IdentityPublicKey>) -> Self {
+        Self::Noise { identity: Arc::new(identity), peers: PeerKeyPolicy::Pinned(peers) }
     }
 
     /// This end's public key, if it has one.
-    pub fn public_key(&self) -> Option<PublicKey> {
+    pub fn public_key(&self) -> Option<IdentityPublicKey> {
         match self {
             Self::Noise { identity, .. } => Some(identity.public()),
             Self::Insecure => None,
@@ -134,8 +134,8 @@ impl Security {
     }
 }
 
-impl Peers {
-    pub(crate) fn admit(&self, key: &PublicKey) -> bool {
+impl PeerKeyPolicy {
+    pub(crate) fn admit(&self, key: &IdentityPublicKey) -> bool {
         match self {
             Self::Any => true,
             Self::Pinned(keys) => keys.contains(key),
@@ -147,8 +147,8 @@ impl Peers {
 ///
 /// # Errors
 /// When the system gives no random bytes.
-pub fn random_identity() -> Result<SecretKey, Error> {
-    Ok(SecretKey::new(&*random_bytes()?))
+pub fn random_identity() -> Result<IdentitySecretKey, Error> {
+    Ok(IdentitySecretKey::new(&*random_bytes()?))
 }
 
 /// The bytes of such a key.

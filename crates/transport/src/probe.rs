@@ -10,17 +10,17 @@ mod path;
 mod prober;
 mod rate;
 mod reflector;
-mod several;
+mod repeated_probe;
 #[cfg(test)]
 mod tests;
 mod train;
 
 pub(crate) use host::info;
-pub(crate) use net::{ProbeEndpoint, Probing};
-pub use packet::{HostInfo, MAX_PACKET_LEN};
-pub use path::Losses;
+pub(crate) use net::{PathProbe, ProbeEndpoint};
+pub use packet::{HostCapabilities, MAX_PACKET_LEN};
+pub use path::PacketLosses;
 pub(crate) use path::direction;
-pub use prober::{Measured, Prober};
-pub use rate::Rate;
-pub use reflector::Reflector;
-pub(crate) use several::measure_several;
+pub use prober::{PathProbeClient, ProbeMeasurement};
+pub use rate::MeasuredRate;
+pub use reflector::ProbeReflector;
+pub(crate) use repeated_probe::measure_several;

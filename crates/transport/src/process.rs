@@ -6,9 +6,9 @@ use std::io;
 
 /// The process that has opened something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process(u32);
+pub(crate) struct OwningProcess(u32);
 
-impl Process {
+impl OwningProcess {
     /// This process.
     pub(crate) fn current() -> Self {
         Self(std::process::id())

@@ -9,6 +9,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use client::{Registration, open};
-pub use server::{Relay, RelayError, StatusSource};
-pub use status::{Refused, Status};
+pub(crate) use client::{RelayRegistration, open};
+pub use server::{RelayError, RelayServer, RelayStatusSource};
+pub use status::{RelayRefusalCounts, RelayStatus};

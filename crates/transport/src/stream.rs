@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 /// A connection of a transport. Both of its halves share it, from two threads.
 pub trait ByteStream: Send + Sync {
@@ -52,7 +52,7 @@ pub trait ByteStream: Send + Sync {
 
     /// The peer's key, if the transport has a handshake of its own and encrypts. Otherwise the
     /// connection does it.
-    fn peer(&self) -> Option<PublicKey> {
+    fn peer(&self) -> Option<IdentityPublicKey> {
         None
     }
 }

@@ -17,35 +17,35 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::udp::streams::{Accepted, Acceptor, Endpoint, Stream};
-use ::udp::{BindTo, Socket};
+use ::udp::streams::{AcceptedUdpStream, UdpStream, UdpStreamAcceptor, UdpStreamEndpoint};
+use ::udp::{SocketBinding, UdpBatchSocket};
 
 use crate::error::Error;
-use crate::options::{Choice, Options};
+use crate::options::{ConnectionOptions, TransportChoice};
 use crate::probe::ProbeEndpoint;
 use crate::stream::ByteStream;
 use datagrams::DatagramStream;
-use refusals::LoggedRefusals;
+use refusals::RefusalLoggingEndpoint;
 
 /// All of them, in the order of `--help`.
 static TRANSPORTS: &[&dyn Transport] = &[
-    &tcp::Tcp,
-    &mptcp::Mptcp,
-    &burst::Burst,
-    &sabul::Sabul,
-    &udp::Udp,
-    &quic::Quic,
-    &micss::Micss,
+    &tcp::TcpTransport,
+    &mptcp::MptcpTransport,
+    &burst::BurstTransport,
+    &sabul::SabulTransport,
+    &udp::UdpTransport,
+    &quic::QuicTransport,
+    &micss::MicssTransport,
 ];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;
 
 /// What is used where nothing is known of the path.
-pub(crate) static DEFAULT: &dyn Transport = &tcp::Tcp;
+pub(crate) static DEFAULT: &dyn Transport = &tcp::TcpTransport;
 
 /// What is tried beside it, before anything is known.
-pub(crate) static SECOND: burst::Burst = burst::Burst;
+pub(crate) static SECOND: burst::BurstTransport = burst::BurstTransport;
 
 /// A kind of connection, by a name.
 pub(crate) trait Transport: Sync {
@@ -55,8 +55,12 @@ pub(crate) trait Transport: Sync {
     /// What it is for, in one line.
     fn about(&self) -> &'static str;
 
-    /// Connects, within [`Options::connect_timeout`].
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>>;
+    /// Connects, within [`ConnectionOptions::connect_timeout`].
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>>;
 
     /// Whether it must know the path's rate and loss, as it does not find them itself.
     fn needs_path(&self) -> bool {
@@ -72,34 +76,37 @@ pub(crate) trait Transport: Sync {
     ///
     /// # Errors
     /// When the system or the options do not allow it.
-    fn endpoint(&self, _options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+    fn endpoint(
+        &self,
+        _options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
         Ok(None)
     }
 
     /// A connection that its endpoint has accepted.
-    fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
+    fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
         Arc::new(DatagramStream { stream, transport: self.name() })
     }
 }
 
 /// Accepts connections of all transports over UDP, on one socket.
-pub(crate) struct DatagramListener(Acceptor);
+pub(crate) struct DatagramListener(UdpStreamAcceptor);
 
 impl DatagramListener {
     /// Listens. A datagram belongs to the first transport whose endpoint takes it.
-    pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, options: &ConnectionOptions) -> io::Result<Self> {
         let probe = ProbeEndpoint::new(options.congestion.as_deref())?;
-        let mut endpoints: Vec<Box<dyn Endpoint>> = vec![Box::new(probe)];
+        let mut endpoints: Vec<Box<dyn UdpStreamEndpoint>> = vec![Box::new(probe)];
         for transport in TRANSPORTS {
-            let endpoint = transport.endpoint(options)?.map(LoggedRefusals::new);
+            let endpoint = transport.endpoint(options)?.map(RefusalLoggingEndpoint::new);
             endpoints.extend(endpoint.map(|endpoint| Box::new(endpoint) as _));
         }
-        let socket = Socket::bind(&BindTo { local: address, device: None })?;
-        Ok(Self(Acceptor::new(socket, endpoints, BACKLOG)?))
+        let socket = UdpBatchSocket::bind(&SocketBinding { local: address, device: None })?;
+        Ok(Self(UdpStreamAcceptor::new(socket, endpoints, BACKLOG)?))
     }
 
     pub(crate) fn accept(&self) -> io::Result<Arc<dyn ByteStream>> {
-        let Accepted { stream, protocol } = self.0.accept()?;
+        let AcceptedUdpStream { stream, protocol } = self.0.accept()?;
         let transport = TRANSPORTS.iter().find(|transport| transport.name() == protocol);
         transport.map(|transport| transport.wrap(stream)).ok_or(io::ErrorKind::Unsupported.into())
     }
@@ -124,7 +131,7 @@ pub(crate) fn named(name: &str) -> Result<&'static dyn Transport, Error> {
     })
 }
 
-impl FromStr for Choice {
+impl FromStr for TransportChoice {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {

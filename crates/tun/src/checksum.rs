@@ -2,7 +2,7 @@
 
 /// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checksum {
+pub enum ChecksumState {
     /// The field holds the checksum, right or wrong, as the sender computed it.
     Complete,
     /// The checksum is still to be computed. The packet is TCP or UDP directly after its IP header,

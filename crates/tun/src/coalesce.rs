@@ -1,8 +1,8 @@
 //! Coalesces the packets that leave a tunnel into superpackets.
 
-use crate::checksum::Checksum;
-use crate::ip::{Protocol, Transport, packet_len, transport};
-use crate::superpacket::{Segment, Superpacket, SuperpacketBuilder};
+use crate::checksum::ChecksumState;
+use crate::ip::{TransportHeader, TransportProtocol, packet_len, transport};
+use crate::superpacket::{MergeablePacket, Superpacket, SuperpacketBuilder};
 
 /// The maximum number of superpackets that wait for their next packet.
 const MAX_OPEN: usize = 8;
@@ -17,7 +17,7 @@ const MAX_OPEN: usize = 8;
 /// batch. Packets that are not TCP or UDP, and fragments, stay in order with all packets between
 /// the same two addresses.
 #[derive(Debug)]
-pub struct Coalescer<'a> {
+pub struct PacketCoalescer<'a> {
     open: [Option<SuperpacketBuilder<'a>>; MAX_OPEN],
     /// How many superpackets were opened, which numbers them.
     opened: usize,
@@ -26,7 +26,7 @@ pub struct Coalescer<'a> {
 
 /// Why a packet was not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PushError {
+pub enum CoalesceError {
     /// The bytes are not exactly one IP packet.
     #[error("it is not one IP packet")]
     NotIp,
@@ -35,9 +35,9 @@ pub enum PushError {
     NoTransport,
 }
 
-impl<'a> Coalescer<'a> {
+impl<'a> PacketCoalescer<'a> {
     /// An empty coalescer. Set `merges_udp` only for a device that supports superpackets of UDP
-    /// ([`Device::supports_uso`](crate::Device::supports_uso)) and has not refused one.
+    /// ([`Device::supports_uso`](crate::TunDevice::supports_uso)) and has not refused one.
     pub fn new(merges_udp: bool) -> Self {
         Self { open: [const { None }; MAX_OPEN], opened: 0, merges_udp }
     }
@@ -52,21 +52,21 @@ impl<'a> Coalescer<'a> {
     pub fn push(
         &mut self,
         packet: &'a [u8],
-        checksum: Checksum,
+        checksum: ChecksumState,
         mut write: impl FnMut(&Superpacket<'_>),
-    ) -> Result<(), PushError> {
+    ) -> Result<(), CoalesceError> {
         if packet_len(packet) != Some(packet.len()) {
-            return Err(PushError::NotIp);
+            return Err(CoalesceError::NotIp);
         }
         let transport = transport(packet);
         let partial = match (checksum, transport) {
-            (Checksum::Complete, _) => None,
-            (Checksum::Partial, Some(transport)) => Some(transport),
-            (Checksum::Partial, None) => return Err(PushError::NoTransport),
+            (ChecksumState::Complete, _) => None,
+            (ChecksumState::Partial, Some(transport)) => Some(transport),
+            (ChecksumState::Partial, None) => return Err(CoalesceError::NoTransport),
         };
         let segment = partial
-            .filter(|transport| transport.protocol == Protocol::Tcp || self.merges_udp)
-            .and_then(|transport| Segment::parse(packet, transport));
+            .filter(|transport| transport.protocol == TransportProtocol::Tcp || self.merges_udp)
+            .and_then(|transport| MergeablePacket::parse(packet, transport));
         if let Some(segment) = &segment
             && let Some(index) = self.find(packet, transport)
             && let Some(open) = &mut self.open[index]
@@ -97,10 +97,10 @@ impl<'a> Coalescer<'a> {
     }
 
     /// Finds a superpacket that the packet must not overtake.
-    fn find(&self, packet: &[u8], transport: Option<Transport>) -> Option<usize> {
+    fn find(&self, packet: &[u8], transport: Option<TransportHeader>) -> Option<usize> {
         self.open
             .iter()
-            .position(|open| open.as_ref().is_some_and(|open| open.precedes(packet, transport)))
+            .position(|open| open.as_ref().is_some_and(|open| open.must_precede(packet, transport)))
     }
 
     fn oldest(&self) -> Option<usize> {
@@ -135,10 +135,10 @@ mod tests {
     use crate::ip::{
         ACK, CWR, FIN, PSH, RST, SYN, URG, addresses, is_atomic, is_v4, read_u16, write_u16,
     };
-    use crate::segments::Segments;
+    use crate::segments::FrameSegments;
     use crate::superpacket::{MAX_SEGMENTS, MIN_PAYLOAD};
-    use crate::test_packets::{TCP4, TestPacket, test_packets};
-    use crate::virtio::Virtio;
+    use crate::test_packets::{TCP4, TestSuperpacket, test_packets};
+    use crate::virtio::VirtioHeader;
     use crate::{MAX_FRAME_LEN, VIRTIO_HEADER_LEN};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -146,15 +146,15 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     struct Packet {
         bytes: Vec<u8>,
-        checksum: Checksum,
+        checksum: ChecksumState,
     }
 
-    fn packets(test_packet: TestPacket) -> Vec<Packet> {
+    fn packets(test_packet: TestSuperpacket) -> Vec<Packet> {
         packets_of(&test_packet.bytes())
     }
 
     fn packets_of(frame: &[u8]) -> Vec<Packet> {
-        let segments = Segments::parse(frame).unwrap();
+        let segments = FrameSegments::parse(frame).unwrap();
         (0..segments.count())
             .map(|i| {
                 let mut bytes = Vec::new();
@@ -165,8 +165,8 @@ mod tests {
     }
 
     /// All frames that are written for the packets, and the result for each packet.
-    fn coalesced(packets: &[Packet]) -> (Vec<Vec<u8>>, Vec<Result<(), PushError>>) {
-        let mut coalescer = Coalescer::new(true);
+    fn coalesced(packets: &[Packet]) -> (Vec<Vec<u8>>, Vec<Result<(), CoalesceError>>) {
+        let mut coalescer = PacketCoalescer::new(true);
         let mut frames = Vec::new();
         let mut write = |superpacket: &Superpacket<'_>| frames.push(bytes(superpacket));
         let results = packets
@@ -192,20 +192,21 @@ mod tests {
 
     #[test]
     fn one_superpacket_has_65535_bytes_and_64_packets_at_most() {
-        let most = packets(TestPacket { payload: 45 * 1448, flags: ACK, ..TCP4 });
+        let most = packets(TestSuperpacket { payload: 45 * 1448, flags: ACK, ..TCP4 });
         assert_eq!(counts(&coalesced(&most).0), [45]);
-        let jumbo = packets(TestPacket { payload: 40_000, size: 8000, flags: ACK, ..TCP4 });
+        let jumbo = packets(TestSuperpacket { payload: 40_000, size: 8000, flags: ACK, ..TCP4 });
         // The following bytes of the same flow.
         let mut more = jumbo.clone();
         for Packet { bytes, .. } in &mut more {
             let transport = transport(bytes).unwrap();
-            transport.advance(bytes, 5, 8000);
+            transport.advance_headers(bytes, 5, 8000);
             transport.set_payload(&mut bytes[..52], 8000, 8000);
         }
         assert_eq!(counts(&coalesced(&[jumbo, more].concat()).0), [8, 2]);
-        let small = TestPacket { payload: 70 * 100, size: 100, ..TCP4 };
+        let small = TestSuperpacket { payload: 70 * 100, size: 100, ..TCP4 };
         assert_eq!(counts(&coalesced(&packets(small)).0), [64, 6]);
-        let tiny = TestPacket { payload: 3 * (MIN_PAYLOAD - 1), size: MIN_PAYLOAD - 1, ..TCP4 };
+        let tiny =
+            TestSuperpacket { payload: 3 * (MIN_PAYLOAD - 1), size: MIN_PAYLOAD - 1, ..TCP4 };
         assert_eq!(counts(&coalesced(&packets(tiny)).0), [1, 1, 1]);
     }
 
@@ -231,13 +232,13 @@ mod tests {
 
     #[test]
     fn packets_that_are_not_merged_stay_in_order() {
-        let flow = packets(TestPacket { flags: ACK, ..TCP4 });
+        let flow = packets(TestSuperpacket { flags: ACK, ..TCP4 });
         // A pure acknowledgment, a complete packet, a fragment and ICMP, each between data packets.
         let mut acknowledgment = flow[1].clone();
         acknowledgment.bytes.truncate(52);
         let transport = transport(&acknowledgment.bytes).unwrap();
         transport.set_payload(&mut acknowledgment.bytes, 1448, 0);
-        let complete = Packet { checksum: Checksum::Complete, ..flow[1].clone() };
+        let complete = Packet { checksum: ChecksumState::Complete, ..flow[1].clone() };
         let (mut fragment, mut icmp) = (complete.clone(), complete.clone());
         fragment.bytes[6] = 0x20;
         icmp.bytes[9] = 1;
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn packets_with_different_headers_are_not_merged() {
-        let flow = packets(TestPacket { flags: ACK, ..TCP4 });
+        let flow = packets(TestSuperpacket { flags: ACK, ..TCP4 });
         // Service, hop limit, sequence, acknowledgment, flags, window, urgent, options.
         for at in [1, 4, 8, 27, 31, 33, 35, 39, 45] {
             let mut second = flow[1].clone();
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_psh_segment_ends_the_superpacket() {
-        let mut flow = packets(TestPacket { flags: ACK, ..TCP4 });
+        let mut flow = packets(TestSuperpacket { flags: ACK, ..TCP4 });
         for index in [1, 2, 3] {
             flow[index].bytes[33] |= PSH;
         }
@@ -280,14 +281,14 @@ mod tests {
     #[test]
     fn flags_that_apply_to_one_packet_prevent_merging() {
         for flag in [SYN, RST, URG, CWR] {
-            let mut flow = packets(TestPacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
+            let mut flow = packets(TestSuperpacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
             for packet in &mut flow {
                 packet.bytes[33] |= flag;
             }
             assert_eq!(counts(&coalesced(&flow).0), [1, 1, 1], "{flag}");
         }
         // Packets with IP options are not merged either. These are the longest options.
-        let mut flow = packets(TestPacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
+        let mut flow = packets(TestSuperpacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
         for Packet { bytes, .. } in &mut flow {
             bytes[0] = 0x4f;
             bytes.splice(20..20, [1; 40]);
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_identification_of_atomic_packets_is_ignored() {
-        let mut flow = packets(TestPacket { flags: ACK, ..TCP4 });
+        let mut flow = packets(TestSuperpacket { flags: ACK, ..TCP4 });
         for (number, Packet { bytes, .. }) in flow.iter_mut().enumerate() {
             bytes[6] = 0x40;
             write_u16(bytes, 4, number * 7919);
@@ -310,9 +311,9 @@ mod tests {
 
     #[test]
     fn udp_is_merged_only_if_enabled() {
-        let flow = packets(TestPacket { protocol: Protocol::Udp, ..TCP4 });
+        let flow = packets(TestSuperpacket { protocol: TransportProtocol::Udp, ..TCP4 });
         assert_eq!(counts(&coalesced(&flow).0), [flow.len()]);
-        let mut coalescer = Coalescer::new(false);
+        let mut coalescer = PacketCoalescer::new(false);
         let mut frames = Vec::new();
         for packet in &flow {
             let write = |superpacket: &Superpacket<'_>| frames.push(bytes(superpacket));
@@ -323,26 +324,26 @@ mod tests {
 
     #[test]
     fn hostile_packets_are_dropped_or_written_without_offloads() {
-        let partial = |bytes| Packet { bytes, checksum: Checksum::Partial };
+        let partial = |bytes| Packet { bytes, checksum: ChecksumState::Partial };
         let packet = packets(TCP4)[0].bytes.clone();
         let changed = |at: usize, byte: u8| {
             let mut bytes = packet.clone();
             bytes[at] = byte;
             partial(bytes)
         };
-        let mut extended = packets(TestPacket { v6: true, ..TCP4 })[0].clone();
+        let mut extended = packets(TestSuperpacket { v6: true, ..TCP4 })[0].clone();
         extended.bytes[6] = 0;
         let mut short = partial(packet[..39].to_vec());
         write_u16(&mut short.bytes, 2, 39);
         // ICMP, fragments, TCP after an extension header, truncated TCP.
         for packet in [changed(9, 1), changed(6, 0x20), changed(7, 1), extended, short] {
             let (frames, results) = coalesced(&[packet]);
-            assert_eq!((frames.len(), results), (0, vec![Err(PushError::NoTransport)]));
+            assert_eq!((frames.len(), results), (0, vec![Err(CoalesceError::NoTransport)]));
         }
         let empty = partial(Vec::new());
         for packet in [changed(0, 0x55), changed(0, 0x44), changed(3, 0), empty] {
             let (frames, results) = coalesced(&[packet]);
-            assert_eq!((frames.len(), results), (0, vec![Err(PushError::NotIp)]));
+            assert_eq!((frames.len(), results), (0, vec![Err(CoalesceError::NotIp)]));
         }
         // TCP's header is longer than the packet, or shorter than the minimum: nothing is merged.
         for length in [0x00, 0x40, 0xf0] {
@@ -357,7 +358,7 @@ mod tests {
             // The packet contains the checksum's field.
             assert_eq!(
                 frames[0][..VIRTIO_HEADER_LEN],
-                *Virtio::partial(transport(&pair[0].bytes).unwrap()).bytes()
+                *VirtioHeader::partial(transport(&pair[0].bytes).unwrap()).bytes()
             );
         }
     }
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn a_refused_superpacket_can_be_written_packet_by_packet() {
         let flow = packets(TCP4);
-        let mut coalescer = Coalescer::new(true);
+        let mut coalescer = PacketCoalescer::new(true);
         let mut again = Vec::new();
         for packet in &flow {
             let write = |superpacket: &Superpacket<'_>| {
@@ -381,8 +382,8 @@ mod tests {
     /// What identifies a flow: the addresses and, if there are any, protocol and ports.
     fn key(packet: &[u8]) -> Vec<u8> {
         let mut key = addresses(packet).to_vec();
-        if let Some(Transport { at, protocol }) = transport(packet) {
-            key.push(u8::from(protocol == Protocol::Tcp));
+        if let Some(TransportHeader { offset: at, protocol }) = transport(packet) {
+            key.push(u8::from(protocol == TransportProtocol::Tcp));
             key.extend(&packet[at..at + 4]);
         }
         key
@@ -418,13 +419,15 @@ mod tests {
             .prop_map(|(pieces, changes, swaps, complete)| {
                 let mut all: Vec<Packet> = Vec::new();
                 for (test_packet, port, is_atomic, skip, take) in pieces {
-                    let test_packet = TestPacket {
+                    let test_packet = TestSuperpacket {
                         flags: ACK | PSH,
                         size: test_packet.size % 2000 + 50,
                         ..test_packet
                     };
-                    let test_packet =
-                        TestPacket { payload: test_packet.payload % 20_000 + 1, ..test_packet };
+                    let test_packet = TestSuperpacket {
+                        payload: test_packet.payload % 20_000 + 1,
+                        ..test_packet
+                    };
                     let mut packets = packets(test_packet);
                     for Packet { bytes, .. } in &mut packets {
                         bytes[test_packet.ip()] = port;
@@ -459,7 +462,7 @@ mod tests {
                 }
                 for index in complete {
                     let index = index.index(all.len());
-                    all[index].checksum = Checksum::Complete;
+                    all[index].checksum = ChecksumState::Complete;
                 }
                 all
             })
@@ -479,7 +482,7 @@ mod tests {
         fn segments_are_coalesced_into_the_same_superpacket(test_packet in test_packets()) {
             let size = test_packet.size.max(MIN_PAYLOAD);
             let payload = test_packet.payload.min(size * MAX_SEGMENTS);
-            let test_packet = TestPacket { size, payload, flags: ACK | PSH | FIN, ..test_packet };
+            let test_packet = TestSuperpacket { size, payload, flags: ACK | PSH | FIN, ..test_packet };
             let (frames, _) = coalesced(&packets(test_packet));
             prop_assert_eq!(frames.len(), 1);
             if payload > size {
@@ -516,12 +519,12 @@ mod tests {
                         packet[if is_v4 { 9 } else { 6 }] = [6, 17, 1][usize::from(packet[1] % 3)];
                     }
                     let is_complete = packet.len() % 5 == 0;
-                    let checksum = if is_complete { Checksum::Complete } else { Checksum::Partial };
+                    let checksum = if is_complete { ChecksumState::Complete } else { ChecksumState::Partial };
                     Packet { bytes: packet, checksum }
                 })
                 .collect();
             for frame in coalesced(&packets).0 {
-                let (virtio, packet) = Virtio::split(&frame).unwrap();
+                let (virtio, packet) = VirtioHeader::split(&frame).unwrap();
                 prop_assert!(!virtio.needs_checksum() || virtio.start() + virtio.offset() + 2 <= packet.len());
             }
         }

@@ -19,13 +19,13 @@ const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 /// A TUN device with virtio headers and offloads. It never blocks, and it exists until this is
 /// dropped.
 #[derive(Debug)]
-pub struct Device {
+pub struct TunDevice {
     file: File,
     name: String,
     supports_uso: bool,
 }
 
-impl Device {
+impl TunDevice {
     /// Creates a device in the network namespace of the thread. `%d` in the name stands for the
     /// first free number.
     ///
@@ -90,7 +90,7 @@ impl Device {
     }
 }
 
-impl AsFd for Device {
+impl AsFd for TunDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -5,27 +5,27 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::checksum::{Checksum, complete};
-use crate::segments::{Segmentation, Segments};
-use crate::virtio::Virtio;
+use crate::checksum::{ChecksumState, complete};
+use crate::segments::{FrameSegmentation, FrameSegments};
+use crate::virtio::VirtioHeader;
 
 /// A packet or superpacket, of which segments can be lost or delayed independently. What remains is
 /// frames again, which share the payload.
 #[derive(Clone, Debug)]
-pub struct Frame {
-    virtio: Virtio,
+pub struct TunFrame {
+    virtio: VirtioHeader,
     /// The headers of every segment. Empty if the frame cannot be split.
     headers: Bytes,
     /// The payload of all segments, or the whole packet if it cannot be split.
     payload: Bytes,
     /// How the packet is split. `None` if it is one segment.
-    segmentation: Option<Segmentation>,
+    segmentation: Option<FrameSegmentation>,
 }
 
-impl Frame {
+impl TunFrame {
     /// Parses a frame, virtio header first. `None` if it is too short for an IP packet.
     pub fn parse(mut bytes: Bytes) -> Option<Self> {
-        let segments = Segments::parse(&bytes)?;
+        let segments = FrameSegments::parse(&bytes)?;
         let (virtio, segmentation, headers) =
             (segments.virtio(), segments.segmentation(), segments.headers_len());
         let mut packet = bytes.split_off(virtio.bytes().len());
@@ -59,7 +59,7 @@ impl Frame {
         if segments == (0..self.segments()) {
             return self.clone();
         }
-        let part = self.view().part(segments.clone());
+        let part = self.view().payload_range(segments.clone());
         let mut virtio = self.virtio;
         virtio.set_part(self.headers.len(), segments.len() == 1);
         let mut headers = BytesMut::from(&self.headers[..]);
@@ -82,14 +82,14 @@ impl Frame {
         let view = self.view();
         let mut packet = Vec::new();
         view.append(segment, &mut packet);
-        if view.checksum() == Checksum::Partial {
+        if view.checksum() == ChecksumState::Partial {
             complete(&mut packet, self.virtio.start(), self.virtio.offset());
         }
         packet
     }
 
-    fn view(&self) -> Segments<'_> {
-        Segments::new(self.virtio, &self.headers, &self.payload, self.segmentation)
+    fn view(&self) -> FrameSegments<'_> {
+        FrameSegments::new(self.virtio, &self.headers, &self.payload, self.segmentation)
     }
 }
 
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use crate::VIRTIO_HEADER_LEN;
     use crate::checksum::{fold, sum};
-    use crate::ip::{CWR, FIN, PSH, Protocol};
-    use crate::test_packets::{TCP4, TestPacket, frames, test_packets, transport_sum};
+    use crate::ip::{CWR, FIN, PSH, TransportProtocol};
+    use crate::test_packets::{TCP4, TestSuperpacket, frames, test_packets, transport_sum};
     use proptest::prelude::*;
 
     proptest! {
@@ -124,7 +124,7 @@ mod tests {
                     let id = u16::from_be_bytes([packet[4], packet[5]]);
                     prop_assert_eq!(usize::from(id), (0xfffe + i) % 0x10000);
                 }
-                if test_packet.protocol == Protocol::Tcp {
+                if test_packet.protocol == TransportProtocol::Tcp {
                     let number = u32::from_be_bytes(packet[ip + 4..ip + 8].try_into().unwrap());
                     prop_assert_eq!(number, u32::MAX.wrapping_add(u32::try_from(payload.len()).unwrap()));
                     let flags = packet[ip + 13];
@@ -142,7 +142,7 @@ mod tests {
             let mut bytes = test_packet.bytes();
             // The kernel may state longer headers.
             bytes[2..4].copy_from_slice(&200_u16.to_ne_bytes());
-            let frame = Frame::parse(Bytes::from(bytes)).unwrap();
+            let frame = TunFrame::parse(Bytes::from(bytes)).unwrap();
             let middle = split.index(frame.segments());
             let rest = frame.part(middle..frame.segments());
             for i in middle..frame.segments() {
@@ -161,7 +161,7 @@ mod tests {
             let frame = test_packet.frame();
             let part = frame.part(0..split.index(frame.segments()) + 1);
             let bytes = part.slices().map(|slice| slice.to_vec()).concat();
-            let again = Frame::parse(bytes.into()).unwrap();
+            let again = TunFrame::parse(bytes.into()).unwrap();
             prop_assert_eq!(again.segments(), part.segments());
             for i in 0..part.segments() {
                 prop_assert_eq!(again.packet(i), frame.packet(i));
@@ -170,7 +170,7 @@ mod tests {
 
         #[test]
         fn any_bytes_can_be_parsed(frame in frames()) {
-            if let Some(frame) = Frame::parse(Bytes::from(frame)) {
+            if let Some(frame) = TunFrame::parse(Bytes::from(frame)) {
                 for i in 0..frame.segments() {
                     prop_assert_eq!(frame.packet(i).len(), frame.segment_len(i));
                     prop_assert_eq!(frame.part(i..i + 1).wire_len(), frame.segment_len(i));
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn a_packet_is_not_split() {
-        let mut bytes = TestPacket { payload: 100, ..TCP4 }.bytes();
+        let mut bytes = TestSuperpacket { payload: 100, ..TCP4 }.bytes();
         bytes[1] = 0;
-        let frame = Frame::parse(bytes.clone().into()).unwrap();
+        let frame = TunFrame::parse(bytes.clone().into()).unwrap();
         assert_eq!((frame.segments(), frame.wire_len()), (1, bytes.len() - VIRTIO_HEADER_LEN));
         assert_eq!(frame.slices().map(|slice| slice.to_vec()).concat(), bytes);
         assert_eq!(transport_sum(&frame.packet(0)), 0);

@@ -14,7 +14,7 @@ use crate::netlink::{NetlinkError, index, with_netlink};
 
 /// The settings of an interface.
 #[derive(Clone, Debug)]
-pub struct Interface<'a> {
+pub struct InterfaceSettings<'a> {
     /// Its name.
     pub name: &'a str,
     /// The MTU, in bytes.
@@ -30,7 +30,7 @@ pub struct Interface<'a> {
     pub congestion: Option<&'a str>,
 }
 
-impl Interface<'_> {
+impl InterfaceSettings<'_> {
     /// Applies the settings and brings the interface up.
     ///
     /// # Errors

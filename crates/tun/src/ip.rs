@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::checksum::{Checksum, fold, sum};
+use crate::checksum::{ChecksumState, fold, sum};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -35,12 +35,12 @@ const TCP_OPTIONS: usize = 20;
 /// `None` if there is no whole packet: too few bytes, not IP, or impossible lengths.
 pub fn packet_len(bytes: &[u8]) -> Option<usize> {
     let length = match version(bytes)? {
-        Version::V4 => {
+        IpVersion::V4 => {
             let length = usize::from(read_u16(bytes, 2));
             let header = v4_header(bytes);
             (header >= V4_HEADER && header <= length).then_some(length)?
         }
-        Version::V6 => V6_HEADER + usize::from(read_u16(bytes, 4)),
+        IpVersion::V6 => V6_HEADER + usize::from(read_u16(bytes, 4)),
     };
     (length <= bytes.len()).then_some(length)
 }
@@ -52,12 +52,12 @@ pub fn packet_len(bytes: &[u8]) -> Option<usize> {
 pub fn flow(packet: &[u8]) -> u16 {
     let Some(version) = version(packet) else { return 0 };
     let protocol = match version {
-        Version::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => FRAGMENT,
-        Version::V4 => packet[9],
-        Version::V6 => packet[6],
+        IpVersion::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => FRAGMENT,
+        IpVersion::V4 => packet[9],
+        IpVersion::V6 => packet[6],
     };
     let ports = transport(packet).map_or(0, |transport| {
-        let at = transport.at;
+        let at = transport.offset;
         u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]])
     });
     let (addresses, _) = addresses(packet).as_chunks();
@@ -68,8 +68,11 @@ pub fn flow(packet: &[u8]) -> u16 {
 
 /// Lowers the maximum segment size that a TCP SYN announces to what fits into IP packets of `mtu`
 /// bytes. Other packets, and SYNs without this option, stay unchanged.
-pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: Checksum) {
-    let Some(Transport { at, protocol: Protocol::Tcp }) = transport(packet) else { return };
+pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: ChecksumState) {
+    let Some(TransportHeader { offset: at, protocol: TransportProtocol::Tcp }) = transport(packet)
+    else {
+        return;
+    };
     if packet[at + TCP_FLAGS] & SYN == 0 {
         return;
     }
@@ -82,8 +85,8 @@ pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: Checksum) {
     }
     write_u16(packet, at + place, usize::from(most));
     // A partial checksum does not include the option yet.
-    if checksum == Checksum::Complete {
-        let field = at + Protocol::Tcp.checksum_offset();
+    if checksum == ChecksumState::Complete {
+        let field = at + TransportProtocol::Tcp.checksum_offset();
         // The option may be unaligned. Then its bytes are swapped in the words of the sum.
         let swap = |value: u16| if place % 2 == 1 { value.swap_bytes() } else { value };
         // RFC 1624: subtract the old value, add the new one.
@@ -94,12 +97,12 @@ pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: Checksum) {
 
 /// A transport protocol with superpackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum TransportProtocol {
     Tcp,
     Udp,
 }
 
-impl Protocol {
+impl TransportProtocol {
     /// The minimum length of the header, in bytes.
     pub(crate) fn min_header_len(self) -> usize {
         match self {
@@ -129,35 +132,36 @@ impl Protocol {
 
 /// The transport header in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transport {
+pub(crate) struct TransportHeader {
     /// Its offset in the packet.
-    pub(crate) at: usize,
-    pub(crate) protocol: Protocol,
+    pub(crate) offset: usize,
+    pub(crate) protocol: TransportProtocol,
 }
 
 /// Finds a TCP or UDP header directly after a packet's IP header, at least of the minimum length.
 /// `None` for other protocols and in fragments.
-pub(crate) fn transport(packet: &[u8]) -> Option<Transport> {
+pub(crate) fn transport(packet: &[u8]) -> Option<TransportHeader> {
     let (at, number) = match version(packet)? {
-        Version::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => return None,
-        Version::V4 if v4_header(packet) < V4_HEADER => return None,
-        Version::V4 => (v4_header(packet), packet[9]),
-        Version::V6 => (V6_HEADER, packet[6]),
+        IpVersion::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => return None,
+        IpVersion::V4 if v4_header(packet) < V4_HEADER => return None,
+        IpVersion::V4 => (v4_header(packet), packet[9]),
+        IpVersion::V6 => (V6_HEADER, packet[6]),
     };
     let protocol = match number {
-        TCP => Protocol::Tcp,
-        UDP => Protocol::Udp,
+        TCP => TransportProtocol::Tcp,
+        UDP => TransportProtocol::Udp,
         _ => return None,
     };
-    (at + protocol.min_header_len() <= packet.len()).then_some(Transport { at, protocol })
+    (at + protocol.min_header_len() <= packet.len())
+        .then_some(TransportHeader { offset: at, protocol })
 }
 
 /// Whether a transport header may begin there: in IPv4 directly after the IP header, in IPv6 also
 /// after extension headers.
-pub(crate) fn may_begin(packet: &[u8], at: usize) -> bool {
+pub(crate) fn can_begin_transport(packet: &[u8], at: usize) -> bool {
     match version(packet) {
-        Some(Version::V4) => at >= V4_HEADER && at == v4_header(packet),
-        Some(Version::V6) => at >= V6_HEADER,
+        Some(IpVersion::V4) => at >= V4_HEADER && at == v4_header(packet),
+        Some(IpVersion::V6) => at >= V6_HEADER,
         None => false,
     }
 }
@@ -176,8 +180,8 @@ pub(crate) fn is_atomic(packet: &[u8]) -> bool {
 /// The source address of an IP packet. `None` if it is not IP.
 pub fn source(packet: &[u8]) -> Option<IpAddr> {
     let from = match version(packet)? {
-        Version::V4 => IpAddr::from(*addresses(packet).first_chunk::<4>()?),
-        Version::V6 => IpAddr::from(*addresses(packet).first_chunk::<16>()?),
+        IpVersion::V4 => IpAddr::from(*addresses(packet).first_chunk::<4>()?),
+        IpVersion::V6 => IpAddr::from(*addresses(packet).first_chunk::<16>()?),
     };
     Some(from)
 }
@@ -187,15 +191,15 @@ pub(crate) fn addresses(packet: &[u8]) -> &[u8] {
     if is_v4(packet) { &packet[12..20] } else { &packet[8..40] }
 }
 
-impl Transport {
+impl TransportHeader {
     /// Turns the headers of a superpacket's first segment into those of a later one, after
     /// `segments` segments of `size` bytes of payload each. The checksums are wrong afterwards.
-    pub(crate) fn advance(self, headers: &mut [u8], segments: usize, size: usize) {
-        let (ip, transport) = headers.split_at_mut(self.at);
+    pub(crate) fn advance_headers(self, headers: &mut [u8], segments: usize, size: usize) {
+        let (ip, transport) = headers.split_at_mut(self.offset);
         if is_v4(ip) {
             write_u16(ip, 4, usize::from(read_u16(ip, 4)) + segments);
         }
-        if self.protocol == Protocol::Tcp {
+        if self.protocol == TransportProtocol::Tcp {
             let number =
                 u32::from_be_bytes([transport[4], transport[5], transport[6], transport[7]]);
             #[expect(clippy::cast_possible_truncation, reason = "a superpacket has at most 64 KiB")]
@@ -211,8 +215,8 @@ impl Transport {
     /// partial, before and after.
     pub(crate) fn set_payload(self, headers: &mut [u8], old: usize, new: usize) {
         let length = headers.len() + new;
-        let behind = headers.len() - self.at;
-        let (ip, transport) = headers.split_at_mut(self.at);
+        let behind = headers.len() - self.offset;
+        let (ip, transport) = headers.split_at_mut(self.offset);
         if is_v4(ip) {
             write_u16(ip, 2, length);
             write_u16(ip, 10, 0);
@@ -221,7 +225,7 @@ impl Transport {
         } else {
             write_u16(ip, 4, length - V6_HEADER);
         }
-        if self.protocol == Protocol::Udp {
+        if self.protocol == TransportProtocol::Udp {
             write_u16(transport, 4, behind + new);
         }
         // In the pseudo-header only the length changes. To compute it anew would need the
@@ -245,16 +249,16 @@ pub(crate) fn write_u16(header: &mut [u8], at: usize, value: usize) {
     header[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-enum Version {
+enum IpVersion {
     V4,
     V6,
 }
 
 /// The version of a packet with at least the fixed header.
-fn version(packet: &[u8]) -> Option<Version> {
+fn version(packet: &[u8]) -> Option<IpVersion> {
     match packet.first()? >> 4 {
-        4 if packet.len() >= V4_HEADER => Some(Version::V4),
-        6 if packet.len() >= V6_HEADER => Some(Version::V6),
+        4 if packet.len() >= V4_HEADER => Some(IpVersion::V4),
+        6 if packet.len() >= V6_HEADER => Some(IpVersion::V6),
         _ => None,
     }
 }
@@ -269,7 +273,7 @@ fn mss_option(tcp: &[u8]) -> Option<usize> {
     const END: u8 = 0;
     const NOP: u8 = 1;
     const MSS: u8 = 2;
-    let header = &tcp[..Protocol::Tcp.header_len(tcp)?];
+    let header = &tcp[..TransportProtocol::Tcp.header_len(tcp)?];
     let mut at = TCP_OPTIONS;
     loop {
         let kind = *header.get(at)?;
@@ -303,19 +307,19 @@ fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::checksum::complete;
-    use crate::test_packets::{TCP4, TestPacket, transport_sum};
-    use crate::{Segments, VIRTIO_HEADER_LEN};
+    use crate::test_packets::{TCP4, TestSuperpacket, transport_sum};
+    use crate::{FrameSegments, VIRTIO_HEADER_LEN};
     use proptest::prelude::*;
 
-    fn packet(test_packet: TestPacket) -> Vec<u8> {
+    fn packet(test_packet: TestSuperpacket) -> Vec<u8> {
         let mut packet = Vec::new();
-        Segments::parse(&test_packet.bytes()).unwrap().append(0, &mut packet);
+        FrameSegments::parse(&test_packet.bytes()).unwrap().append(0, &mut packet);
         packet
     }
 
     /// A SYN with `padding` bytes before the announcement.
     fn syn(v6: bool, padding: usize, announced: u16) -> Vec<u8> {
-        let mut packet = packet(TestPacket { v6, flags: SYN, payload: 1, ..TCP4 });
+        let mut packet = packet(TestSuperpacket { v6, flags: SYN, payload: 1, ..TCP4 });
         let options = &mut packet[if v6 { 60 } else { 40 }..][..12];
         // An unknown option, padding, the announcement, and the end.
         options[..3].copy_from_slice(&[200, 3, 9]);
@@ -327,8 +331,13 @@ mod tests {
 
     #[test]
     fn consecutive_packets_are_separated() {
-        let six = packet(TestPacket { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
-        let four = packet(TestPacket { payload: 7, ..TCP4 });
+        let six = packet(TestSuperpacket {
+            v6: true,
+            protocol: TransportProtocol::Udp,
+            payload: 9,
+            ..TCP4
+        });
+        let four = packet(TestSuperpacket { payload: 7, ..TCP4 });
         let all = [&six[..], &four, &six].concat();
         assert_eq!(packet_len(&all), Some(57));
         assert_eq!(packet_len(&all[57..]), Some(59));
@@ -339,7 +348,7 @@ mod tests {
 
     #[test]
     fn impossible_lengths_are_rejected() {
-        let four = packet(TestPacket { payload: 7, ..TCP4 });
+        let four = packet(TestSuperpacket { payload: 7, ..TCP4 });
         let changes: [(usize, &[u8]); 5] =
             [(0, &[0x44]), (0, &[0x55]), (2, &[0, 19]), (2, &[0, 60]), (0, &[0x4f, 0, 0, 59])];
         for (at, bytes) in changes {
@@ -348,7 +357,7 @@ mod tests {
             assert_eq!(packet_len(&packet), None, "{bytes:x?}");
         }
         assert_eq!(packet_len(&four[..19]), None);
-        let mut none = packet(TestPacket { v6: true, ..TCP4 });
+        let mut none = packet(TestSuperpacket { v6: true, ..TCP4 });
         none[4..6].fill(0);
         assert_eq!(packet_len(&none), Some(40));
         assert_eq!(packet_len(&none[..39]), None);
@@ -356,13 +365,27 @@ mod tests {
 
     #[test]
     fn a_transport_header_is_found() {
-        let six = packet(TestPacket { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
-        assert_eq!(transport(&six), Some(Transport { at: 40, protocol: Protocol::Udp }));
+        let six = packet(TestSuperpacket {
+            v6: true,
+            protocol: TransportProtocol::Udp,
+            payload: 9,
+            ..TCP4
+        });
+        assert_eq!(
+            transport(&six),
+            Some(TransportHeader { offset: 40, protocol: TransportProtocol::Udp })
+        );
         assert_eq!(transport(&six[..47]), None);
         let mut four = packet(TCP4);
-        assert_eq!(transport(&four), Some(Transport { at: 20, protocol: Protocol::Tcp }));
+        assert_eq!(
+            transport(&four),
+            Some(TransportHeader { offset: 20, protocol: TransportProtocol::Tcp })
+        );
         four[0] = 0x46;
-        assert_eq!(transport(&four), Some(Transport { at: 24, protocol: Protocol::Tcp }));
+        assert_eq!(
+            transport(&four),
+            Some(TransportHeader { offset: 24, protocol: TransportProtocol::Tcp })
+        );
         four[0] = 0x44;
         assert_eq!(transport(&four), None);
     }
@@ -370,7 +393,7 @@ mod tests {
     #[test]
     fn a_flow_is_addresses_protocol_and_ports() {
         for v6 in [false, true] {
-            let one = packet(TestPacket { v6, ..TCP4 });
+            let one = packet(TestSuperpacket { v6, ..TCP4 });
             let ip = if v6 { 40 } else { 20 };
             let changed = |at: usize, byte: u8| {
                 let mut packet = one.clone();
@@ -400,7 +423,7 @@ mod tests {
     fn flows_are_spread() {
         let mut buckets = [0; 64];
         for port in 0..=u16::MAX {
-            let mut packet = packet(TestPacket { payload: 1, ..TCP4 });
+            let mut packet = packet(TestSuperpacket { payload: 1, ..TCP4 });
             write_u16(&mut packet, 20, usize::from(port));
             buckets[usize::from(flow(&packet) % 64)] += 1;
         }
@@ -412,9 +435,9 @@ mod tests {
         for (v6, announced) in [(false, 1460), (true, 1440)] {
             let mut exact = syn(v6, 2, announced);
             let before = exact.clone();
-            clamp_mss(&mut exact, 1500, Checksum::Complete);
+            clamp_mss(&mut exact, 1500, ChecksumState::Complete);
             assert_eq!(exact, before);
-            clamp_mss(&mut exact, 1499, Checksum::Partial);
+            clamp_mss(&mut exact, 1499, ChecksumState::Partial);
             let at = if v6 { 67 } else { 47 };
             assert_eq!(read_u16(&exact, at), announced - 1);
             exact[at..at + 2].copy_from_slice(&before[at..at + 2]);
@@ -426,12 +449,12 @@ mod tests {
         short[43..50].fill(1);
         short[50..52].copy_from_slice(&[2, 4]);
         let before = short.clone();
-        clamp_mss(&mut short, 1000, Checksum::Complete);
+        clamp_mss(&mut short, 1000, ChecksumState::Complete);
         assert_eq!(short, before);
         let mut later = syn(false, 2, 1460);
         later[33] = ACK;
         let before = later.clone();
-        clamp_mss(&mut later, 1000, Checksum::Complete);
+        clamp_mss(&mut later, 1000, ChecksumState::Complete);
         assert_eq!(later, before);
     }
 
@@ -443,7 +466,7 @@ mod tests {
             let mut packet = syn(v6, padding, announced);
             let ip = if v6 { 40 } else { 20 };
             complete(&mut packet, ip, 16);
-            clamp_mss(&mut packet, mtu, Checksum::Complete);
+            clamp_mss(&mut packet, mtu, ChecksumState::Complete);
             prop_assert_eq!(transport_sum(&packet), 0);
             let announced = usize::from(announced).min(mtu.saturating_sub(ip + 20));
             prop_assert_eq!(usize::from(read_u16(&packet, ip + 25 + padding)), announced);
@@ -462,20 +485,20 @@ mod tests {
             }
             flow(&bytes);
             let before = bytes.len();
-            clamp_mss(&mut bytes, 1280, Checksum::Complete);
+            clamp_mss(&mut bytes, 1280, ChecksumState::Complete);
             prop_assert_eq!(bytes.len(), before);
         }
     }
 
     #[test]
     fn headers_of_a_later_segment_match_segmentation() {
-        let frame = TestPacket { payload: 3000, ..TCP4 }.bytes();
+        let frame = TestSuperpacket { payload: 3000, ..TCP4 }.bytes();
         let mut headers = frame[VIRTIO_HEADER_LEN..][..52].to_vec();
         let transport = transport(&headers).unwrap();
-        transport.advance(&mut headers, 2, 1448);
+        transport.advance_headers(&mut headers, 2, 1448);
         transport.set_payload(&mut headers, 3000, 104);
         let mut last = Vec::new();
-        Segments::parse(&frame).unwrap().append(2, &mut last);
+        FrameSegments::parse(&frame).unwrap().append(2, &mut last);
         assert_eq!(headers, last[..52]);
     }
 }

@@ -9,16 +9,16 @@
 //!
 //! On a wire a superpacket is many packets, here *segments*. They share its headers, except
 //! lengths, numbers and checksums. A tunnel never computes a checksum over a payload: if the
-//! sender's kernel left a transport checksum partial ([`Checksum::Partial`]), the receiver's kernel
-//! completes it.
+//! sender's kernel left a transport checksum partial ([`ChecksumState::Partial`]), the receiver's
+//! kernel completes it.
 //!
-//! Only [`Device`], [`interface`] and [`route`] call the kernel. Everything else turns bytes into
-//! bytes.
+//! Only [`TunDevice`], [`interface`] and [`route`] call the kernel. Everything else turns bytes
+//! into bytes.
 //!
 //! ```
 //! use sunder_tun::{Checksum, Coalescer, Segments, Superpacket, VIRTIO_HEADER_LEN};
 //!
-//! // What `Device::read` gives for a superpacket of UDP with 5 payloads of 100 bytes.
+//! // What `TunDevice::read` gives for a superpacket of UDP with 5 payloads of 100 bytes.
 //! let mut frame = vec![1, 5, 28, 0, 100, 0, 20, 0, 6, 0];
 //! frame.extend([0x45, 0, 2, 16, 0, 0, 0, 0, 64, 17, 0x64, 0xc9, 10, 9, 0, 1, 10, 9, 0, 2]);
 //! frame.extend([0x1b, 0x58, 0x1b, 0x59, 1, 252, 0x16, 0x22]);
@@ -32,7 +32,7 @@
 //! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128; 5]);
 //! assert_eq!(segments.checksum(), Checksum::Partial);
 //!
-//! // The other way round, for `Device::write`.
+//! // The other way round, for `TunDevice::write`.
 //! let mut superpackets: Vec<Vec<u8>> = Vec::new();
 //! let mut write = |superpacket: &Superpacket<'_>| {
 //!     superpackets.push(superpacket.slices().iter().flat_map(|slice| slice.to_vec()).collect());
@@ -70,7 +70,7 @@
 //!     .collect();
 //! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128, 128, 128]);
 //!
-//! // From the tunnel: packets become a superpacket, for `Device::write`.
+//! // From the tunnel: packets become a superpacket, for `TunDevice::write`.
 //! let (mut coalescer, mut written) = (Coalescer::new(true), Vec::new());
 //! let mut write = |superpacket: &sunder_tun::Superpacket<'_>| {
 //!     written.push(superpacket.slices().iter().map(|slice| slice.len()).sum::<usize>());
@@ -97,12 +97,12 @@ mod superpacket;
 mod test_packets;
 mod virtio;
 
-pub use checksum::Checksum;
-pub use coalesce::{Coalescer, PushError};
-pub use device::Device;
-pub use frame::Frame;
+pub use checksum::ChecksumState;
+pub use coalesce::{CoalesceError, PacketCoalescer};
+pub use device::TunDevice;
+pub use frame::TunFrame;
 pub use netlink::NetlinkError;
-pub use segments::Segments;
+pub use segments::FrameSegments;
 pub use superpacket::Superpacket;
 
 /// The length of the virtio header at the start of a frame, in bytes.

@@ -11,7 +11,7 @@ use crate::netlink::{NetlinkError, index, with_netlink};
 
 /// The interface and the router that the kernel selects for a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct KernelRoute {
     /// The interface's name.
     pub interface: String,
     /// The router, if the address is not in the interface's own network.
@@ -27,7 +27,7 @@ pub fn route_to(
     destination: IpAddr,
     source: Option<IpAddr>,
     device: Option<&str>,
-) -> Result<Route, NetlinkError> {
+) -> Result<KernelRoute, NetlinkError> {
     with_netlink(async |netlink| {
         let mut request = route_request(destination, source);
         if let Some(device) = device {
@@ -36,7 +36,7 @@ pub fn route_to(
         let mut answers = netlink.route().get(request).execute();
         let answer = answers.try_next().await?;
         let answer = answer.ok_or(NetlinkError::NoRoute)?;
-        let mut route = Route { interface: String::new(), gateway: None };
+        let mut route = KernelRoute { interface: String::new(), gateway: None };
         for attribute in answer.attributes {
             match attribute {
                 RouteAttribute::Oif(index) => route.interface = name(&netlink, index).await?,

@@ -16,10 +16,10 @@ use std::ops::Deref;
 use std::slice;
 
 use crate::ip::{
-    ACK, CWR, FIN, PSH, Protocol, RST, SYN, TCP_FLAGS, Transport, URG, addresses, is_atomic, is_v4,
-    read_u16, write_u16,
+    ACK, CWR, FIN, PSH, RST, SYN, TCP_FLAGS, TransportHeader, TransportProtocol, URG, addresses,
+    is_atomic, is_v4, read_u16, write_u16,
 };
-use crate::virtio::Virtio;
+use crate::virtio::VirtioHeader;
 use crate::{MAX_PACKET_LEN, VIRTIO_HEADER_LEN};
 
 /// The maximum number of packets that are merged. Kernels before 6.9 accept no more for UDP.
@@ -45,27 +45,27 @@ pub struct Superpacket<'a> {
     /// The length of the prefix of each packet that is in the headers.
     shared: usize,
     /// The place of the packets' partial transport checksum, if they have one.
-    partial: Option<Transport>,
+    partial: Option<TransportHeader>,
 }
 
 impl<'a> Superpacket<'a> {
     /// One packet, unchanged.
-    pub(crate) fn single(packet: &'a &'a [u8], partial: Option<Transport>) -> Self {
-        let virtio = partial.map(Virtio::partial).unwrap_or_default();
+    pub(crate) fn single(packet: &'a &'a [u8], partial: Option<TransportHeader>) -> Self {
+        let virtio = partial.map(VirtioHeader::partial).unwrap_or_default();
         let mut headers = [0; VIRTIO_HEADER_LEN + MAX_HEADERS_LEN];
         headers[..VIRTIO_HEADER_LEN].copy_from_slice(virtio.bytes());
         let packets = slice::from_ref(packet);
         Self { headers, headers_len: VIRTIO_HEADER_LEN, packets, shared: 0, partial }
     }
 
-    /// The frame as slices, for a vectored [write](crate::Device::write).
+    /// The frame as slices, for a vectored [write](crate::TunDevice::write).
     pub fn slices(&self) -> impl Deref<Target = [IoSlice<'_>]> {
         let mut slices = [IoSlice::new(&[]); 1 + MAX_SEGMENTS];
         slices[0] = IoSlice::new(&self.headers[..self.headers_len]);
         for (slice, packet) in slices[1..].iter_mut().zip(self.packets) {
             *slice = IoSlice::new(&packet[self.shared..]);
         }
-        Slices { slices, count: 1 + self.packets.len() }
+        SuperpacketSlices { slices, count: 1 + self.packets.len() }
     }
 
     /// The packets one by one, for a kernel that refuses the superpacket.
@@ -74,12 +74,12 @@ impl<'a> Superpacket<'a> {
     }
 }
 
-struct Slices<'a> {
+struct SuperpacketSlices<'a> {
     slices: [IoSlice<'a>; 1 + MAX_SEGMENTS],
     count: usize,
 }
 
-impl<'a> Deref for Slices<'a> {
+impl<'a> Deref for SuperpacketSlices<'a> {
     type Target = [IoSlice<'a>];
 
     fn deref(&self) -> &Self::Target {
@@ -89,20 +89,20 @@ impl<'a> Deref for Slices<'a> {
 
 /// A packet that can be merged into a superpacket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment<'a> {
+pub(crate) struct MergeablePacket<'a> {
     packet: &'a [u8],
-    transport: Transport,
+    transport: TransportHeader,
     /// The length of its headers.
     headers: usize,
 }
 
-impl<'a> Segment<'a> {
-    pub(crate) fn parse(packet: &'a [u8], transport: Transport) -> Option<Self> {
-        let Transport { at, protocol } = transport;
+impl<'a> MergeablePacket<'a> {
+    pub(crate) fn parse(packet: &'a [u8], transport: TransportHeader) -> Option<Self> {
+        let TransportHeader { offset: at, protocol } = transport;
         let headers = at + protocol.header_len(&packet[at..])?;
         // Kernels do not merge packets with IP options either.
         let is_plain = at == if is_v4(packet) { 20 } else { 40 }
-            && (protocol == Protocol::Udp || packet[at + TCP_FLAGS] & PLAIN == ACK);
+            && (protocol == TransportProtocol::Udp || packet[at + TCP_FLAGS] & PLAIN == ACK);
         (is_plain && packet.len() > headers).then_some(Self { packet, transport, headers })
     }
 
@@ -113,8 +113,8 @@ impl<'a> Segment<'a> {
     /// The flags that only a last segment can have: the sender wants delivery, or has finished.
     fn last_flags(&self) -> u8 {
         match self.transport.protocol {
-            Protocol::Tcp => self.packet[self.transport.at + TCP_FLAGS] & (FIN | PSH),
-            Protocol::Udp => 0,
+            TransportProtocol::Tcp => self.packet[self.transport.offset + TCP_FLAGS] & (FIN | PSH),
+            TransportProtocol::Udp => 0,
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) struct SuperpacketBuilder<'a> {
     /// The first `count` are the packets; the rest are placeholders.
     packets: [&'a [u8]; MAX_SEGMENTS],
     count: usize,
-    transport: Transport,
+    transport: TransportHeader,
     /// The length of each packet's headers.
     headers: usize,
     /// The payload of each packet except the last, in bytes.
@@ -140,7 +140,7 @@ pub(crate) struct SuperpacketBuilder<'a> {
 impl<'a> SuperpacketBuilder<'a> {
     /// Starts with the first segment. `None` if nothing can be added to it, or if its own headers
     /// are wrong.
-    pub(crate) fn new(number: usize, first: &Segment<'a>) -> Option<Self> {
+    pub(crate) fn new(number: usize, first: &MergeablePacket<'a>) -> Option<Self> {
         if first.payload() < MIN_PAYLOAD || first.last_flags() != 0 {
             return None;
         }
@@ -162,19 +162,19 @@ impl<'a> SuperpacketBuilder<'a> {
     }
 
     /// Whether a packet must not overtake this superpacket.
-    pub(crate) fn precedes(&self, packet: &[u8], transport: Option<Transport>) -> bool {
+    pub(crate) fn must_precede(&self, packet: &[u8], transport: Option<TransportHeader>) -> bool {
         let first = self.packets[0];
         let ports = |packet: &[u8], at: usize| [read_u16(packet, at), read_u16(packet, at + 2)];
         addresses(first) == addresses(packet)
-            && transport.is_none_or(|Transport { at, protocol }| {
+            && transport.is_none_or(|TransportHeader { offset: at, protocol }| {
                 protocol == self.transport.protocol
-                    && ports(packet, at) == ports(first, self.transport.at)
+                    && ports(packet, at) == ports(first, self.transport.offset)
             })
     }
 
     /// Whether a packet is the next segment: whether segmentation would give it the same headers.
-    pub(crate) fn accepts(&self, next: &Segment<'_>) -> bool {
-        let Transport { at, protocol } = self.transport;
+    pub(crate) fn accepts(&self, next: &MergeablePacket<'_>) -> bool {
+        let TransportHeader { offset: at, protocol } = self.transport;
         let payload = next.payload();
         let fits = next.transport == self.transport
             && next.headers == self.headers
@@ -186,18 +186,18 @@ impl<'a> SuperpacketBuilder<'a> {
         let mut headers = [0; MAX_HEADERS_LEN];
         let headers = &mut headers[..self.headers];
         headers.copy_from_slice(&self.packets[0][..self.headers]);
-        self.transport.advance(headers, self.count, self.size);
+        self.transport.advance_headers(headers, self.count, self.size);
         if is_atomic(headers) {
             write_u16(headers, 4, usize::from(read_u16(next.packet, 4)));
         }
-        if protocol == Protocol::Tcp {
+        if protocol == TransportProtocol::Tcp {
             headers[at + TCP_FLAGS] |= next.last_flags();
         }
         self.transport.set_payload(headers, self.size, payload);
         *headers == next.packet[..self.headers]
     }
 
-    pub(crate) fn add(&mut self, segment: &Segment<'a>) {
+    pub(crate) fn add(&mut self, segment: &MergeablePacket<'a>) {
         self.packets[self.count] = segment.packet;
         self.count += 1;
         self.payload += segment.payload();
@@ -217,11 +217,12 @@ impl<'a> SuperpacketBuilder<'a> {
         let (virtio, packet) = headers.split_at_mut(VIRTIO_HEADER_LEN);
         let packet = &mut packet[..self.headers];
         packet.copy_from_slice(&self.packets[0][..self.headers]);
-        if self.transport.protocol == Protocol::Tcp {
-            packet[self.transport.at + TCP_FLAGS] |= self.last_flags;
+        if self.transport.protocol == TransportProtocol::Tcp {
+            packet[self.transport.offset + TCP_FLAGS] |= self.last_flags;
         }
         self.transport.set_payload(packet, self.size, self.payload);
-        let header = Virtio::superpacket(self.transport, is_v4(packet), self.headers, self.size);
+        let header =
+            VirtioHeader::superpacket(self.transport, is_v4(packet), self.headers, self.size);
         virtio.copy_from_slice(header.bytes());
         Superpacket {
             headers,

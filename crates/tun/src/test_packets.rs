@@ -5,28 +5,28 @@ use proptest::prelude::*;
 
 use crate::VIRTIO_HEADER_LEN;
 use crate::checksum::{fold, sum};
-use crate::frame::Frame;
-use crate::ip::{ACK, CWR, FIN, PSH, Protocol, write_u16};
+use crate::frame::TunFrame;
+use crate::ip::{ACK, CWR, FIN, PSH, TransportProtocol, write_u16};
 
 /// The properties of a superpacket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TestPacket {
+pub(crate) struct TestSuperpacket {
     pub(crate) v6: bool,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: TransportProtocol,
     pub(crate) size: usize,
     pub(crate) payload: usize,
     pub(crate) flags: u8,
 }
 
-pub(crate) const TCP4: TestPacket = TestPacket {
+pub(crate) const TCP4: TestSuperpacket = TestSuperpacket {
     v6: false,
-    protocol: Protocol::Tcp,
+    protocol: TransportProtocol::Tcp,
     size: 1448,
     payload: 10_000,
     flags: ACK | PSH,
 };
 
-impl TestPacket {
+impl TestSuperpacket {
     /// The length of the IP header.
     pub(crate) fn ip(self) -> usize {
         if self.v6 { 40 } else { 20 }
@@ -34,17 +34,17 @@ impl TestPacket {
 
     /// The length of the headers: IP, and TCP with timestamps or UDP.
     pub(crate) fn headers(self) -> usize {
-        self.ip() + if self.protocol == Protocol::Tcp { 32 } else { 8 }
+        self.ip() + if self.protocol == TransportProtocol::Tcp { 32 } else { 8 }
     }
 
     /// The frame as the kernel would pass it. The payload's bytes follow a pattern.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let is_tcp = self.protocol == Protocol::Tcp;
+        let is_tcp = self.protocol == TransportProtocol::Tcp;
         let mut bytes = vec![0; VIRTIO_HEADER_LEN + self.headers()];
         let kind = match (self.protocol, self.v6) {
-            (Protocol::Tcp, false) => 1,
-            (Protocol::Tcp, true) => 4,
-            (Protocol::Udp, _) => 5,
+            (TransportProtocol::Tcp, false) => 1,
+            (TransportProtocol::Tcp, true) => 4,
+            (TransportProtocol::Udp, _) => 5,
         };
         (bytes[0], bytes[1]) = (1, kind);
         let place = self.protocol.checksum_offset();
@@ -88,37 +88,38 @@ impl TestPacket {
         bytes
     }
 
-    pub(crate) fn frame(self) -> Frame {
-        Frame::parse(Bytes::from(self.bytes())).unwrap()
+    pub(crate) fn frame(self) -> TunFrame {
+        TunFrame::parse(Bytes::from(self.bytes())).unwrap()
     }
 }
 
 /// Any superpacket of fewer than 200 segments.
-pub(crate) fn test_packets() -> impl Strategy<Value = TestPacket> {
-    let protocol = prop_oneof![Just(Protocol::Tcp), Just(Protocol::Udp)];
+pub(crate) fn test_packets() -> impl Strategy<Value = TestSuperpacket> {
+    let protocol = prop_oneof![Just(TransportProtocol::Tcp), Just(TransportProtocol::Udp)];
     (any::<bool>(), protocol, 1_usize..9000, 1_usize..60_000)
         .prop_map(|(v6, protocol, size, payload)| {
             let flags = FIN | PSH | CWR | ACK;
-            TestPacket { v6, protocol, size, payload, flags }
+            TestSuperpacket { v6, protocol, size, payload, flags }
         })
         .prop_filter("few segments", |test_packet| test_packet.payload / test_packet.size < 200)
 }
 
 /// Bytes that are similar to a superpacket in most cases.
 pub(crate) fn frames() -> impl Strategy<Value = Vec<u8>> {
-    let superpackets =
-        (test_packets(), proptest::collection::vec((0_usize..120, any::<u8>()), 0..6)).prop_map(
-            |(test_packet, changes)| {
-                let mut bytes =
-                    TestPacket { payload: test_packet.payload % 1000 + 1, ..test_packet }.bytes();
-                for (at, byte) in changes {
-                    if let Some(changed) = bytes.get_mut(at) {
-                        *changed = byte;
-                    }
+    let superpackets = (
+        test_packets(),
+        proptest::collection::vec((0_usize..120, any::<u8>()), 0..6),
+    )
+        .prop_map(|(test_packet, changes)| {
+            let mut bytes =
+                TestSuperpacket { payload: test_packet.payload % 1000 + 1, ..test_packet }.bytes();
+            for (at, byte) in changes {
+                if let Some(changed) = bytes.get_mut(at) {
+                    *changed = byte;
                 }
-                bytes
-            },
-        );
+            }
+            bytes
+        });
     prop_oneof![4 => superpackets, 1 => proptest::collection::vec(any::<u8>(), 0..200)]
 }
 

@@ -13,7 +13,7 @@
 //! Numbers are in the machine's byte order.
 
 use crate::VIRTIO_HEADER_LEN;
-use crate::ip::{Protocol, Transport};
+use crate::ip::{TransportHeader, TransportProtocol};
 
 const NEEDS_CHECKSUM: u8 = 1;
 
@@ -27,9 +27,9 @@ const ECN: u8 = 0x80;
 
 /// The bytes of the header. All zeros: a packet with complete checksums.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Virtio([u8; VIRTIO_HEADER_LEN]);
+pub(crate) struct VirtioHeader([u8; VIRTIO_HEADER_LEN]);
 
-impl Virtio {
+impl VirtioHeader {
     /// Splits a frame into its header and its packet. `None` if it is too short.
     pub(crate) fn split(frame: &[u8]) -> Option<(Self, &[u8])> {
         let (bytes, packet) = frame.split_first_chunk()?;
@@ -37,8 +37,8 @@ impl Virtio {
     }
 
     /// The header of a packet with a partial transport checksum.
-    pub(crate) fn partial(transport: Transport) -> Self {
-        let Transport { at, protocol } = transport;
+    pub(crate) fn partial(transport: TransportHeader) -> Self {
+        let TransportHeader { offset: at, protocol } = transport;
         let mut virtio = Self::default();
         virtio.0[0] = NEEDS_CHECKSUM;
         virtio.write_u16(2, at + protocol.min_header_len());
@@ -50,16 +50,16 @@ impl Virtio {
     /// The header of a superpacket with headers of `headers` bytes, and `size` bytes of payload in
     /// every segment except the last.
     pub(crate) fn superpacket(
-        transport: Transport,
+        transport: TransportHeader,
         is_v4: bool,
         headers: usize,
         size: usize,
     ) -> Self {
         let mut virtio = Self::partial(transport);
         virtio.0[1] = match (transport.protocol, is_v4) {
-            (Protocol::Tcp, true) => TCP4,
-            (Protocol::Tcp, false) => TCP6,
-            (Protocol::Udp, _) => UDP,
+            (TransportProtocol::Tcp, true) => TCP4,
+            (TransportProtocol::Tcp, false) => TCP6,
+            (TransportProtocol::Udp, _) => UDP,
         };
         virtio.write_u16(2, headers);
         virtio.write_u16(4, size);
@@ -85,10 +85,10 @@ impl Virtio {
     }
 
     /// The transport protocol of a superpacket. `None` if it is a packet or of an unknown kind.
-    pub(crate) fn protocol(self) -> Option<Protocol> {
+    pub(crate) fn protocol(self) -> Option<TransportProtocol> {
         match self.0[1] & !ECN {
-            TCP4 | TCP6 => Some(Protocol::Tcp),
-            UDP => Some(Protocol::Udp),
+            TCP4 | TCP6 => Some(TransportProtocol::Tcp),
+            UDP => Some(TransportProtocol::Udp),
             _ => None,
         }
     }

@@ -20,24 +20,24 @@ const FULL_RUNS: usize = 1 << 10;
 
 /// Datagrams that wait to be sent on one socket. Its memory is kept when it is cleared, is bounded
 /// if nothing is reserved in a batch that [is full](Self::is_full), and is wiped on drop.
-pub struct Batch {
+pub struct DatagramBatch {
     /// Never shortened, so that reserved bytes are not zeroed each time.
     bytes: Zeroizing<Vec<u8>>,
     /// The number of bytes that are datagrams.
     used: usize,
-    runs: Vec<Run>,
+    runs: Vec<DatagramRun>,
 }
 
 /// Datagrams of one length, sent as one message with GSO.
 #[derive(Clone, Copy)]
-struct Run {
+struct DatagramRun {
     start: usize,
     len: usize,
     /// The length of each datagram except the last.
     segment: usize,
 }
 
-impl Default for Batch {
+impl Default for DatagramBatch {
     fn default() -> Self {
         // Its maximum: memory that grows leaves copies behind. The system allocates pages when they
         // are first written.
@@ -46,7 +46,7 @@ impl Default for Batch {
     }
 }
 
-impl Batch {
+impl DatagramBatch {
     /// Adds a datagram of `len` bytes, which the caller must fill: their initial content is
     /// unspecified. Nothing is added if `len` is 0.
     pub fn reserve(&mut self, len: usize) -> &mut [u8] {
@@ -56,15 +56,15 @@ impl Batch {
             self.bytes.resize(self.used, 0);
         }
         match self.runs.last_mut() {
-            Some(run) if run.takes(len) => run.len += len,
+            Some(run) if run.has_room_for(len) => run.len += len,
             _ if len == 0 => {}
-            _ => self.runs.push(Run { start, len, segment: len }),
+            _ => self.runs.push(DatagramRun { start, len, segment: len }),
         }
         &mut self.bytes[start..self.used]
     }
 
     /// Removes the datagram that was reserved last.
-    pub fn withdraw(&mut self) {
+    pub fn remove_last(&mut self) {
         if let Some(run) = self.runs.last_mut() {
             let len = (run.len - 1) % run.segment + 1;
             run.len -= len;
@@ -120,9 +120,9 @@ impl Batch {
     }
 }
 
-impl Run {
+impl DatagramRun {
     /// Whether a datagram of this length can be appended.
-    fn takes(&self, len: usize) -> bool {
+    fn has_room_for(&self, len: usize) -> bool {
         let is_open = self.len.is_multiple_of(self.segment);
         is_open
             && len <= self.segment
@@ -137,15 +137,15 @@ mod tests {
 
     use super::*;
 
-    fn filled(lengths: &[usize]) -> Batch {
-        let mut batch = Batch::default();
+    fn filled(lengths: &[usize]) -> DatagramBatch {
+        let mut batch = DatagramBatch::default();
         for (i, &len) in lengths.iter().enumerate() {
             batch.reserve(len).fill(u8::try_from(i % 251).unwrap());
         }
         batch
     }
 
-    fn shapes(batch: &Batch) -> Vec<(usize, usize)> {
+    fn shapes(batch: &DatagramBatch) -> Vec<(usize, usize)> {
         batch.runs().map(|(bytes, segment)| (bytes.len(), segment)).collect()
     }
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_batch_becomes_full_and_is_empty_after_clear() {
-        let mut batch = Batch::default();
+        let mut batch = DatagramBatch::default();
         while !batch.is_full() {
             batch.reserve(1400).fill(1);
         }
@@ -220,7 +220,7 @@ mod tests {
         ) {
             let (before, mut after) = (filled(&lengths), filled(&lengths));
             after.reserve(last);
-            after.withdraw();
+            after.remove_last();
             prop_assert_eq!(before.used, after.used);
             prop_assert_eq!(shapes(&before), shapes(&after));
         }

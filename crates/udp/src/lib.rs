@@ -2,26 +2,28 @@
 //! in one system call, a pacer, path MTU discovery, and in [`streams`] the driver of protocols that
 //! carry reliable streams.
 //!
-//! [`Socket`] and [`RecvBuffer`] are for Linux, with generic segmentation and receive offload (GSO,
-//! GRO) where the kernel and the device support them. [`Batch`] holds the datagrams to send.
-//! [`Pacer`] and [`PathMtuDiscovery`] are state machines without I/O: the time comes in as a
-//! [`Duration`](std::time::Duration) since any epoch that the caller keeps to.
+//! [`UdpBatchSocket`] and [`DatagramReceiveBuffer`] are for Linux, with generic segmentation and
+//! receive offload (GSO, GRO) where the kernel and the device support them. [`DatagramBatch`] holds
+//! the datagrams to send. [`TokenBucketPacer`] and [`PathMtuDiscovery`] are state machines without
+//! I/O: the time comes in as a [`Duration`](std::time::Duration) since any epoch that the caller
+//! keeps to.
 //!
 //! ```
-//! use sunder_udp::{Batch, BindTo, RecvBuffer, Socket};
+//! use sunder_udp::{DatagramBatch, DatagramReceiveBuffer, SocketBinding, UdpBatchSocket};
 //!
 //! # fn main() -> std::io::Result<()> {
-//! let localhost = BindTo { local: ([127, 0, 0, 1], 0).into(), device: None };
-//! let (mut sender, receiver) = (Socket::bind(&localhost)?, Socket::bind(&localhost)?);
+//! let localhost = SocketBinding { local: ([127, 0, 0, 1], 0).into(), device: None };
+//! let (mut sender, receiver) =
+//!     (UdpBatchSocket::bind(&localhost)?, UdpBatchSocket::bind(&localhost)?);
 //!
-//! let mut batch = Batch::default();
+//! let mut batch = DatagramBatch::default();
 //! for number in 0..3 {
 //!     batch.reserve(1200).fill(number);
 //! }
 //! let sent = sender.send(&batch, receiver.local_addr()?);
 //! assert_eq!(sent.datagrams, 3);
 //!
-//! let (mut buffer, mut received) = (RecvBuffer::new(), 0);
+//! let (mut buffer, mut received) = (DatagramReceiveBuffer::new(), 0);
 //! while received < 3 {
 //!     buffer.receive(&receiver)?;
 //!     for (from, datagram) in buffer.datagrams() {
@@ -41,8 +43,8 @@ mod socket;
 pub mod streams;
 mod sys;
 
-pub use batch::Batch;
-pub use mtu_discovery::{BlackHole, MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
-pub use pacer::{Pacer, RateLimit};
-pub use recv_buffer::RecvBuffer;
-pub use socket::{BindTo, Sent, Socket};
+pub use batch::DatagramBatch;
+pub use mtu_discovery::{BlackHole, MAX_MTU, MIN_MTU, MtuProbe, PathMtuDiscovery};
+pub use pacer::{PacerRateLimit, TokenBucketPacer};
+pub use recv_buffer::DatagramReceiveBuffer;
+pub use socket::{BatchSendResult, SocketBinding, UdpBatchSocket};

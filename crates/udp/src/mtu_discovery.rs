@@ -63,7 +63,7 @@ const SILENT_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A probe, or the answer to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct MtuProbe {
     /// The identifier, which an answer copies.
     pub id: u64,
     /// The length of the probe as UDP payload, in bytes.
@@ -89,7 +89,7 @@ pub struct PathMtuDiscovery {
     /// The longest packet that is known to arrive, and the shortest that is considered too long.
     low: u16,
     high: u16,
-    probed: Option<ProbedLength>,
+    probed: Option<MtuProbedLength>,
     /// The result of the last search that was answered; [`MIN_MTU`] while a black hole is searched.
     mtu: Option<u16>,
     /// When a packet of this length was last known to arrive.
@@ -112,12 +112,12 @@ pub struct PathMtuDiscovery {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ProbedLength {
+struct MtuProbedLength {
     length: u16,
     /// Whether this only confirms the MTU.
     confirms: bool,
     /// Whether the next probe is sent alone, since it will probably be answered.
-    begins_alone: bool,
+    starts_with_single_probe: bool,
     /// When it was sent.
     began_at: Duration,
     /// The identifier of the first probe of the first pair.
@@ -126,7 +126,7 @@ struct ProbedLength {
     /// The pairs sent when the last answer arrived.
     pairs_at_answer: u32,
     /// Whether the shorter probe of the last pair is still to be sent.
-    owes_short: bool,
+    is_short_probe_due: bool,
     /// When to send the next pair, or to end.
     until: Duration,
     /// The number of shorter probes that were answered, each later than the ones before it, and the
@@ -200,7 +200,7 @@ impl PathMtuDiscovery {
     }
 
     /// The next probe, to be sent with "don't fragment". Call it until it returns `None`.
-    pub fn poll_transmit(&mut self, now: Duration) -> Option<Probe> {
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<MtuProbe> {
         if self.probed.is_none() {
             if !self.is_silent && self.next_start <= now {
                 self.begin(now);
@@ -216,13 +216,13 @@ impl PathMtuDiscovery {
             }
         }
         let probed = self.probed.as_mut()?;
-        if std::mem::take(&mut probed.owes_short) {
+        if std::mem::take(&mut probed.is_short_probe_due) {
             return Some(self.probe(self.low));
         }
         if now < probed.until {
             return None;
         }
-        if std::mem::take(&mut probed.begins_alone) {
+        if std::mem::take(&mut probed.starts_with_single_probe) {
             probed.first_pair_id = self.next_id + 1;
             probed.began_at = now;
             let timeout = (self.round_trip * 5 / 4).clamp(PROBE_TIMEOUT, MAX_PROBE_TIMEOUT);
@@ -230,7 +230,7 @@ impl PathMtuDiscovery {
         } else {
             self.is_suspected |= Some(probed.length) == self.mtu;
             probed.pairs_sent += 1;
-            probed.owes_short = true;
+            probed.is_short_probe_due = true;
             let is_fast = probed.pairs_sent <= FAST_PAIRS;
             let interval = if is_fast { PAIR_INTERVAL } else { PROBE_TIMEOUT };
             probed.until = now.saturating_add(interval);
@@ -251,7 +251,7 @@ impl PathMtuDiscovery {
     /// Handles an answer. An answer to a probe of an earlier search is ignored. An attacker on the
     /// path may still delay answers, or let only probes pass: then packets are lost there, or
     /// shorter than necessary.
-    pub fn handle_answer(&mut self, answer: Probe, now: Duration) {
+    pub fn handle_answer(&mut self, answer: MtuProbe, now: Duration) {
         if !(self.first_id..self.next_id).contains(&answer.id) {
             return;
         }
@@ -285,7 +285,7 @@ impl PathMtuDiscovery {
             // for longer ones.
             self.high = MAX_MTU + 1;
         }
-        self.narrow(now);
+        self.continue_search(now);
     }
 
     /// The kernel refused to send a probe of this length, as UDP payload, because it is too long
@@ -326,7 +326,7 @@ impl PathMtuDiscovery {
     fn confirm(&mut self, now: Duration) {
         let Some(mtu) = self.mtu else { return };
         self.reset(now);
-        self.probed = Some(ProbedLength::new(mtu, true, self.next_id, now).that_confirms());
+        self.probed = Some(MtuProbedLength::new(mtu, true, self.next_id, now).as_confirmation());
     }
 
     /// Begins a search.
@@ -346,7 +346,7 @@ impl PathMtuDiscovery {
     fn resume(&mut self, now: Duration) {
         (self.low, self.high) = (MIN_MTU, MAX_MTU + 1);
         self.is_silent = false;
-        self.narrow(now);
+        self.continue_search(now);
     }
 
     /// A length is too long. If it is the MTU, the path has a black hole.
@@ -360,11 +360,11 @@ impl PathMtuDiscovery {
             // One in a black hole is the same one.
             self.black_hole.get_or_insert(found);
         }
-        self.narrow(now);
+        self.continue_search(now);
     }
 
     /// If all probes are lost, this does not show that the length is too long.
-    fn handle_silence(&mut self, probed: ProbedLength, now: Duration) {
+    fn handle_silence(&mut self, probed: MtuProbedLength, now: Duration) {
         self.probed = None;
         if !probed.confirms {
             self.is_silent = true;
@@ -373,11 +373,11 @@ impl PathMtuDiscovery {
     }
 
     /// Continues with the next length, or ends the search.
-    fn narrow(&mut self, now: Duration) {
+    fn continue_search(&mut self, now: Duration) {
         let begins_alone = |length| length == MAX_MTU || Some(length) == self.mtu;
         self.probed = self
             .next_length()
-            .map(|length| ProbedLength::new(length, begins_alone(length), self.next_id, now));
+            .map(|length| MtuProbedLength::new(length, begins_alone(length), self.next_id, now));
         if self.probed.is_none() {
             self.mtu = Some(self.low);
             (self.confirmed_at, self.searches_black_hole) = (now, false);
@@ -405,10 +405,10 @@ impl PathMtuDiscovery {
         }
     }
 
-    fn probe(&mut self, length: u16) -> Probe {
+    fn probe(&mut self, length: u16) -> MtuProbe {
         let id = self.next_id;
         self.next_id += 1;
-        Probe { id, length: length.saturating_sub(self.headers) }
+        MtuProbe { id, length: length.saturating_sub(self.headers) }
     }
 
     /// The length of a packet as UDP payload.
@@ -417,24 +417,24 @@ impl PathMtuDiscovery {
     }
 }
 
-impl ProbedLength {
-    fn new(length: u16, begins_alone: bool, next_id: u64, now: Duration) -> Self {
+impl MtuProbedLength {
+    fn new(length: u16, starts_with_single_probe: bool, next_id: u64, now: Duration) -> Self {
         Self {
             length,
             confirms: false,
-            begins_alone,
+            starts_with_single_probe,
             began_at: now,
             first_pair_id: next_id,
             pairs_sent: 0,
             pairs_at_answer: 0,
-            owes_short: false,
+            is_short_probe_due: false,
             until: now,
             short_answers: 0,
             pairs_answered: 0,
         }
     }
 
-    fn that_confirms(self) -> Self {
+    fn as_confirmation(self) -> Self {
         Self { confirms: true, ..self }
     }
 
@@ -451,7 +451,7 @@ impl ProbedLength {
         self.short_answers += 1;
         if self.is_too_long() && !was_too_long {
             self.until = now.saturating_add(PAIR_INTERVAL);
-            self.owes_short = false;
+            self.is_short_probe_due = false;
         }
     }
 

@@ -36,7 +36,7 @@ const TOKENS_PER_BIT: i64 = 1_000_000_000;
 
 /// The rate limit of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateLimit {
+pub struct PacerRateLimit {
     /// In bit/s of IP packets.
     pub rate_bps: u64,
     /// The minimum depth of the bucket, in bytes of IP packets.
@@ -45,7 +45,7 @@ pub struct RateLimit {
 
 /// The pacer of one channel.
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub struct TokenBucketPacer {
     /// In bit/s, without the headroom.
     rate: Option<i64>,
     /// The depth of the bucket in tokens at that rate, without and with the allowed burst.
@@ -60,7 +60,7 @@ pub struct Pacer {
     updated_at: Duration,
 }
 
-impl Pacer {
+impl TokenBucketPacer {
     /// A pacer for a channel of `rate_bps` bit/s of IP packets, less a 2,000th, or without a limit
     /// if that is `None`. The channel's longest IP packet has `mtu` bytes, and IP and UDP add
     /// `headers` bytes to each datagram: 28, or 48 with IPv6. The bucket is full.
@@ -74,7 +74,7 @@ impl Pacer {
             tokens: i64::MAX,
             updated_at: Duration::ZERO,
         };
-        let limit = rate_bps.map(|rate_bps| RateLimit { rate_bps, burst: 0 });
+        let limit = rate_bps.map(|rate_bps| PacerRateLimit { rate_bps, burst: 0 });
         pacer.set_limit(Duration::ZERO, limit);
         pacer
     }
@@ -116,7 +116,7 @@ impl Pacer {
     }
 
     /// Sets another limit, or none, and keeps the tokens.
-    pub fn set_limit(&mut self, now: Duration, limit: Option<RateLimit>) {
+    pub fn set_limit(&mut self, now: Duration, limit: Option<PacerRateLimit>) {
         self.tokens = self.rate.map_or(i64::MAX, |rate| self.tokens_at(now, rate));
         self.updated_at = self.updated_at.max(now);
         self.rate = None;
@@ -167,23 +167,26 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     /// A pacer of exactly this rate in bit/s.
-    fn pacer_at(rate: i64) -> Pacer {
-        let mut pacer = Pacer::new(None, 1500, 28);
+    fn pacer_at(rate: i64) -> TokenBucketPacer {
+        let mut pacer = TokenBucketPacer::new(None, 1500, 28);
         pacer.set_rate(rate, 0);
         pacer
     }
 
     /// Of 12 Mbit/s, where a full packet takes a millisecond and the bucket holds three.
-    fn slow() -> Pacer {
+    fn slow() -> TokenBucketPacer {
         pacer_at(12_000_000)
     }
 
-    fn limit(rate_bps: u64) -> RateLimit {
-        RateLimit { rate_bps, burst: 0 }
+    fn limit(rate_bps: u64) -> PacerRateLimit {
+        PacerRateLimit { rate_bps, burst: 0 }
     }
 
     /// Sends all datagrams, each as soon as it is ready, and returns when the last one was.
-    fn send_all(pacer: &mut Pacer, lengths: impl IntoIterator<Item = usize>) -> Duration {
+    fn send_all(
+        pacer: &mut TokenBucketPacer,
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> Duration {
         let mut now = Duration::ZERO;
         for len in lengths {
             now = now.max(pacer.ready_at(len));
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_all_can_go() {
-        let mut pacer = Pacer::new(None, 1500, 28);
+        let mut pacer = TokenBucketPacer::new(None, 1500, 28);
         pacer.take(7 * US, 60_000);
         assert_eq!(pacer.ready_at(60_000), 7 * US);
         assert_eq!(pacer.busy_for(7 * US), Duration::ZERO);
@@ -242,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_a_2000th_lower() {
-        let pacer = Pacer::new(Some(12_000_000), 1500, 28);
+        let pacer = TokenBucketPacer::new(Some(12_000_000), 1500, 28);
         assert_eq!(pacer.rate, Some(11_994_000));
     }
 
@@ -280,8 +283,11 @@ mod tests {
 
     #[test]
     fn an_allowed_burst_leaves_at_once_and_does_not_count_as_busy() {
-        let mut pacer = Pacer::new(None, 1500, 28);
-        pacer.set_limit(Duration::ZERO, Some(RateLimit { rate_bps: 12_006_003, burst: 60_000 }));
+        let mut pacer = TokenBucketPacer::new(None, 1500, 28);
+        pacer.set_limit(
+            Duration::ZERO,
+            Some(PacerRateLimit { rate_bps: 12_006_003, burst: 60_000 }),
+        );
         assert_eq!(send_all(&mut pacer, vec![1472; 37]), Duration::ZERO);
         assert_eq!(pacer.busy_for(Duration::ZERO), Duration::ZERO);
         assert_eq!(send_all(&mut pacer, vec![1472; 3]), Duration::ZERO);
@@ -302,7 +308,7 @@ mod tests {
     #[test]
     fn extreme_numbers_do_not_overflow() {
         for rate in [0, 1, u64::MAX] {
-            let mut pacer = Pacer::new(Some(rate), usize::MAX, usize::MAX);
+            let mut pacer = TokenBucketPacer::new(Some(rate), usize::MAX, usize::MAX);
             for len in [0, usize::MAX] {
                 pacer.take(Duration::MAX, len);
                 pacer.take(Duration::ZERO, len);
@@ -310,7 +316,7 @@ mod tests {
                 assert!(pacer.busy_for(Duration::ZERO) <= Duration::MAX);
                 pacer.set_limit(
                     Duration::MAX,
-                    Some(RateLimit { rate_bps: rate, burst: usize::MAX }),
+                    Some(PacerRateLimit { rate_bps: rate, burst: usize::MAX }),
                 );
             }
         }

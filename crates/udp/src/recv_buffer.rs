@@ -10,7 +10,7 @@ use std::{io, mem, ptr};
 
 use zeroize::Zeroizing;
 
-use crate::socket::Socket;
+use crate::socket::UdpBatchSocket;
 use crate::sys::{CONTROL_LEN, address_of, socklen_of};
 
 /// The maximum number of messages in one receive call, each of up to 64 KiB of datagrams.
@@ -24,14 +24,14 @@ const UNKNOWN_SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 
 /// The buffers of a receive call.
 #[derive(Debug)]
-pub struct RecvBuffer {
+pub struct DatagramReceiveBuffer {
     bytes: Zeroizing<Box<[u8]>>,
-    messages: Vec<Message>,
+    messages: Vec<CoalescedDatagrams>,
 }
 
 /// Datagrams of one length, the last of which may be shorter, from one sender.
 #[derive(Clone, Copy, Debug)]
-struct Message {
+struct CoalescedDatagrams {
     length: usize,
     size: usize,
     from: SocketAddr,
@@ -39,14 +39,14 @@ struct Message {
     age: Duration,
 }
 
-impl Default for RecvBuffer {
+impl Default for DatagramReceiveBuffer {
     fn default() -> Self {
         let bytes = vec![0; MAX_MESSAGES * MAX_MESSAGE_LEN].into_boxed_slice();
         Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MAX_MESSAGES) }
     }
 }
 
-impl RecvBuffer {
+impl DatagramReceiveBuffer {
     /// Empty buffers.
     pub fn new() -> Self {
         Self::default()
@@ -57,7 +57,7 @@ impl RecvBuffer {
     ///
     /// # Errors
     /// If the socket fails. It is not an error if nothing has arrived.
-    pub fn receive(&mut self, socket: &Socket) -> io::Result<bool> {
+    pub fn receive(&mut self, socket: &UdpBatchSocket) -> io::Result<bool> {
         self.messages.clear();
         // SAFETY: all-zero bytes are valid values of these C structures.
         let (mut headers, mut addresses): (
@@ -105,10 +105,11 @@ impl RecvBuffer {
         for (header, address) in headers[..received].iter().zip(&addresses) {
             let length = header.msg_len as usize;
             let from = address_of(address).unwrap_or(UNKNOWN_SENDER);
-            let Control { gro_size, received_at } = Control::of(&header.msg_hdr);
+            let ReceivedControlMessages { gro_size, received_at } =
+                ReceivedControlMessages::of(&header.msg_hdr);
             let size = gro_size.unwrap_or(length).max(1);
             let age = now.saturating_sub(received_at.unwrap_or(now));
-            self.messages.push(Message { length, size, from, age });
+            self.messages.push(CoalescedDatagrams { length, size, from, age });
         }
         Ok(received == MAX_MESSAGES)
     }
@@ -120,12 +121,12 @@ impl RecvBuffer {
     }
 
     /// As [`datagrams`](Self::datagrams), each with the time since the kernel received it: zero
-    /// without [`Socket::enable_timestamps`].
+    /// without [`UdpBatchSocket::enable_timestamps`].
     pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8], Duration)> {
         let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
         let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
         from_somewhere.flat_map(|(message, bytes)| {
-            let Message { length, size, from, age } = *message;
+            let CoalescedDatagrams { length, size, from, age } = *message;
             bytes[..length].chunks(size).map(move |datagram| (from, datagram, age))
         })
     }
@@ -133,14 +134,14 @@ impl RecvBuffer {
 
 /// What the kernel says of a message besides its bytes.
 #[derive(Default)]
-struct Control {
+struct ReceivedControlMessages {
     /// The length of the datagrams that the kernel coalesced, if it did.
     gro_size: Option<usize>,
     /// When it received the first of them, since 1970.
     received_at: Option<Duration>,
 }
 
-impl Control {
+impl ReceivedControlMessages {
     fn of(header: &libc::msghdr) -> Self {
         let mut control = Self::default();
         // SAFETY: the kernel filled the control buffer and its length, and the buffer is still
@@ -182,17 +183,20 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::socket::BindTo;
+    use crate::socket::SocketBinding;
 
     #[test]
     fn the_kernel_says_when_it_received_a_datagram() {
-        let to = Socket::bind(&BindTo { local: (Ipv4Addr::LOCALHOST, 0).into(), device: None });
+        let to = UdpBatchSocket::bind(&SocketBinding {
+            local: (Ipv4Addr::LOCALHOST, 0).into(),
+            device: None,
+        });
         let to = to.unwrap();
         to.enable_timestamps().unwrap();
         let from = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let before = Instant::now();
         from.send_to(b"x", to.local_addr().unwrap()).unwrap();
-        let mut buffer = RecvBuffer::new();
+        let mut buffer = DatagramReceiveBuffer::new();
         while buffer.datagrams().count() == 0 {
             buffer.receive(&to).unwrap();
         }
@@ -202,10 +206,11 @@ mod tests {
 
     #[test]
     fn datagrams_from_port_0_are_skipped() {
-        let mut buffer = RecvBuffer::new();
+        let mut buffer = DatagramReceiveBuffer::new();
         for (port, count) in [(0, 0), (1, 2)] {
             let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            buffer.messages = vec![Message { length: 20, size: 10, from, age: Duration::ZERO }];
+            buffer.messages =
+                vec![CoalescedDatagrams { length: 20, size: 10, from, age: Duration::ZERO }];
             assert_eq!(buffer.datagrams().count(), count, "port {port}");
         }
     }

@@ -21,7 +21,7 @@ use std::{io, mem, ptr};
 
 use socket2::{Domain, Protocol, SockRef, Type};
 
-use crate::batch::Batch;
+use crate::batch::DatagramBatch;
 use crate::sys::{CONTROL_LEN, raw_address, set_option};
 
 /// The size of the receive buffer, in bytes: 10 MB are 50 ms at 1.6 Gbit/s.
@@ -40,7 +40,7 @@ const GSO_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
-pub struct BindTo<'a> {
+pub struct SocketBinding<'a> {
     /// The local address; port 0 is any.
     pub local: SocketAddr,
     /// The network device, if any.
@@ -49,16 +49,16 @@ pub struct BindTo<'a> {
 
 /// A UDP socket. Clones are the same socket, for other threads.
 #[derive(Clone, Debug)]
-pub struct Socket {
+pub struct UdpBatchSocket {
     inner: Arc<UdpSocket>,
     /// The network device that it is bound to.
     device: Option<Arc<str>>,
-    gso: Gso,
+    gso: GsoSupport,
 }
 
 /// Whether GSO works.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gso {
+struct GsoSupport {
     /// After it has failed, when it is tried again.
     retry_at: Option<Instant>,
 }
@@ -73,7 +73,7 @@ enum GsoResult {
 
 /// The result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct BatchSendResult {
     /// Datagrams that the kernel accepted.
     pub datagrams: usize,
     /// Datagrams that it refused.
@@ -86,12 +86,12 @@ pub struct Sent {
     pub full_at: Option<usize>,
 }
 
-impl Socket {
+impl UdpBatchSocket {
     /// Binds a non-blocking socket, whose datagrams are never fragmented.
     ///
     /// # Errors
     /// If the address or device cannot be used.
-    pub fn bind(to: &BindTo<'_>) -> io::Result<Self> {
+    pub fn bind(to: &SocketBinding<'_>) -> io::Result<Self> {
         let socket =
             socket2::Socket::new(Domain::for_address(to.local), Type::DGRAM, Some(Protocol::UDP))?;
         if let Some(device) = to.device {
@@ -112,7 +112,7 @@ impl Socket {
         // Older kernels deliver datagrams one by one, which works, too.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let device = to.device.map(Arc::from);
-        Ok(Self { inner: Arc::new(socket.into()), device, gso: Gso::default() })
+        Ok(Self { inner: Arc::new(socket.into()), device, gso: GsoSupport::default() })
     }
 
     /// The name of the network device to which it is bound, if it is bound to one.
@@ -140,7 +140,7 @@ impl Socket {
             address.set_scope_id(0);
         }
         // Another socket takes the place of this one, as only root may bind a socket twice.
-        let other = match Self::bind(&BindTo { local, device: Some(device) }) {
+        let other = match Self::bind(&SocketBinding { local, device: Some(device) }) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
             other => other?,
         };
@@ -162,7 +162,7 @@ impl Socket {
     }
 
     /// Lets the kernel note when it receives a datagram, for
-    /// [`RecvBuffer::arrivals`](crate::RecvBuffer::arrivals).
+    /// [`DatagramReceiveBuffer::arrivals`](crate::DatagramReceiveBuffer::arrivals).
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -178,18 +178,18 @@ impl Socket {
     }
 
     /// Sends a batch without blocking: datagrams that do not fit into the buffer are refused.
-    pub fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
+    pub fn send(&mut self, batch: &DatagramBatch, to: SocketAddr) -> BatchSendResult {
         let (to, to_len) = raw_address(to);
         let uses_gso = self.gso.is_due(Instant::now);
         let (datagrams, result, full_at) =
             send_until_full(batch, uses_gso, |runs| send_messages(&self.inner, runs, &to, to_len));
         let gso_error = self.gso.handle_result(result, Instant::now);
         let refused = batch.runs().map(datagram_count).sum::<usize>() - datagrams;
-        Sent { datagrams, refused, gso_error, full_at }
+        BatchSendResult { datagrams, refused, gso_error, full_at }
     }
 }
 
-impl Gso {
+impl GsoSupport {
     /// Whether to use it.
     fn is_due(self, now: impl FnOnce() -> Instant) -> bool {
         self.retry_at.is_none_or(|at| now() >= at)
@@ -214,7 +214,7 @@ impl Gso {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for UdpBatchSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
@@ -223,7 +223,7 @@ impl AsFd for Socket {
 /// Sends a batch as [`send_runs`] does. Also returns where the datagrams begin that did not fit,
 /// if a buffer was full.
 fn send_until_full<'a>(
-    batch: &'a Batch,
+    batch: &'a DatagramBatch,
     uses_gso: bool,
     mut send_messages: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
 ) -> (usize, Option<GsoResult>, Option<usize>) {
@@ -386,26 +386,26 @@ fn set_gso_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL_LEN], siz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recv_buffer::RecvBuffer;
+    use crate::recv_buffer::DatagramReceiveBuffer;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    fn pair() -> (Socket, Socket, SocketAddr) {
-        let any = BindTo { local: "127.0.0.1:0".parse().unwrap(), device: None };
-        let (from, to) = (Socket::bind(&any).unwrap(), Socket::bind(&any).unwrap());
+    fn pair() -> (UdpBatchSocket, UdpBatchSocket, SocketAddr) {
+        let any = SocketBinding { local: "127.0.0.1:0".parse().unwrap(), device: None };
+        let (from, to) = (UdpBatchSocket::bind(&any).unwrap(), UdpBatchSocket::bind(&any).unwrap());
         let address = to.inner.local_addr().unwrap();
         (from, to, address)
     }
 
-    fn batch(lengths: &[usize]) -> Batch {
-        let mut batch = Batch::default();
+    fn batch(lengths: &[usize]) -> DatagramBatch {
+        let mut batch = DatagramBatch::default();
         for (i, &length) in lengths.iter().enumerate() {
             batch.reserve(length).fill(u8::try_from(i % 251).unwrap());
         }
         batch
     }
 
-    fn receive_all(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
-        let mut buffer = RecvBuffer::new();
+    fn receive_all(socket: &UdpBatchSocket, count: usize) -> Vec<Vec<u8>> {
+        let mut buffer = DatagramReceiveBuffer::new();
         let mut all = Vec::new();
         while all.len() < count {
             let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
@@ -428,7 +428,12 @@ mod tests {
             let sent = from.send(&batch, address);
             assert_eq!(
                 sent,
-                Sent { datagrams: lengths.len(), refused: 0, gso_error: None, full_at: None }
+                BatchSendResult {
+                    datagrams: lengths.len(),
+                    refused: 0,
+                    gso_error: None,
+                    full_at: None
+                }
             );
             assert_eq!(from.gso.is_due(Instant::now), uses_gso, "loopback cuts");
             let received = receive_all(&to, lengths.len());
@@ -472,7 +477,10 @@ mod tests {
             (to, address)
         };
         let sent = from.send(&too_long, address);
-        assert_eq!(sent, Sent { datagrams: 2, refused: 1, gso_error: None, full_at: None });
+        assert_eq!(
+            sent,
+            BatchSendResult { datagrams: 2, refused: 1, gso_error: None, full_at: None }
+        );
         assert_eq!(receive_all(&to, 2).len(), 2);
     }
 
@@ -543,7 +551,7 @@ mod tests {
     #[test]
     fn gso_is_tried_again_and_its_failure_is_reported_once() {
         let start = Instant::now();
-        let mut gso = Gso::default();
+        let mut gso = GsoSupport::default();
         let fails = Some(GsoResult::Fails(libc::EIO));
         assert!(gso.is_due(|| start));
         assert_eq!(gso.handle_result(fails, || start), Some(libc::EIO));

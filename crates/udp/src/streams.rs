@@ -1,11 +1,11 @@
 //! Reliable streams over datagrams: what is the same for every protocol that carries them.
 //!
-//! A protocol implements [`Connection`], and [`Endpoint`] for its listening side. Both are pure.
-//! One thread for each socket drives them: it moves datagrams in batches, sleeps until the next
-//! deadline, and lets programs wait. Programs use a [`Stream`].
+//! A protocol implements [`UdpStreamConnection`], and [`UdpStreamEndpoint`] for its listening side.
+//! Both are pure. One thread for each socket drives them: it moves datagrams in batches, sleeps
+//! until the next deadline, and lets programs wait. Programs use a [`UdpStream`].
 //!
-//! Several protocols can listen on one socket: the first [`Endpoint`] that does not say that a
-//! datagram is not its own gets it.
+//! Several protocols can listen on one socket: the first [`UdpStreamEndpoint`] that does not say
+//! that a datagram is not its own gets it.
 
 mod acceptor;
 mod backlog;
@@ -19,13 +19,14 @@ mod wake;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-pub use acceptor::Acceptor;
-pub use backlog::Accepted;
+pub use acceptor::UdpStreamAcceptor;
+pub use backlog::AcceptedUdpStream;
 pub use connect::connect;
 pub use connection::{
-    Connection, Datagram, Endpoint, Load, Phase, Read, Routed, State, Statistics,
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint,
+    UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics,
 };
-pub use stream::Stream;
+pub use stream::UdpStream;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use transport::relay::Relay;
+use transport::relay::RelayServer;
 
 use crate::installed::{Link, compile, program, succeed};
 
@@ -54,7 +54,7 @@ fn the_wrapper_for_cpp_has_all_of_it() {
 #[test]
 fn two_ends_meet_at_a_relay() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let relay = runtime.block_on(Relay::bind("127.0.0.1:0".parse().unwrap())).unwrap();
+    let relay = runtime.block_on(RelayServer::bind("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = relay.local_addr().unwrap().to_string();
     runtime.spawn(relay.run(std::future::pending()));
     let path = compile("relayed", Link::Shared, &[], RELAYED);

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sunder_association::{
-    ClientAbort, ClientEvent as ConfirmEvent, Collected, ConfirmCollector, CookieCollector, List,
-    Message, Terms,
+    AssociationClientEvent as ConfirmEvent, AssociationMessage, AssociationTerms,
+    ClientHandshakeAbort, ConfirmCollector, CookieCollector, CookieList, CookieProgress,
 };
 
 /// What the driver must do, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientEvent {
-    Transmit { channel: usize, message: Message },
-    Associated { list: List },
-    Aborted { reason: ClientAbort },
+    Transmit { channel: usize, message: AssociationMessage },
+    Associated { list: CookieList },
+    Aborted { reason: ClientHandshakeAbort },
 }
 
 enum State {
@@ -28,7 +28,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(terms: Terms, deadline: Duration) -> Self {
+    pub(crate) fn new(terms: AssociationTerms, deadline: Duration) -> Self {
         let state = State::Cookies(CookieCollector::new(terms, deadline));
         Self { state, events: VecDeque::new() }
     }
@@ -47,7 +47,12 @@ impl Client {
         rest
     }
 
-    pub(crate) fn handle_message(&mut self, channel: usize, message: &Message, now: Duration) {
+    pub(crate) fn handle_message(
+        &mut self,
+        channel: usize,
+        message: &AssociationMessage,
+        now: Duration,
+    ) {
         self.step(
             |cookies| cookies.handle_message(channel, message, now),
             |confirms| confirms.handle_message(channel, message, now),
@@ -63,7 +68,7 @@ impl Client {
 
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         self.step(
-            |cookies| cookies.handle_timeout(now).map(Collected::Some),
+            |cookies| cookies.handle_timeout(now).map(CookieProgress::Some),
             |confirms| confirms.handle_timeout(now),
         );
     }
@@ -71,7 +76,7 @@ impl Client {
     pub(crate) fn exclude(&mut self, channel: usize) -> bool {
         let mut excluded = false;
         self.step(
-            |cookies| Ok(Collected::Some(cookies)),
+            |cookies| Ok(CookieProgress::Some(cookies)),
             |confirms| excluded = confirms.exclude(channel),
         );
         excluded
@@ -90,10 +95,10 @@ impl Client {
     }
 
     /// The list, if it is not answered on a channel.
-    pub(crate) fn unanswered(&self, channel: usize) -> Option<Message> {
+    pub(crate) fn unanswered(&self, channel: usize) -> Option<AssociationMessage> {
         match &self.state {
             State::Confirms(confirms) if confirms.is_unanswered(channel) => {
-                Some(Message::List(confirms.list().clone()))
+                Some(AssociationMessage::List(confirms.list().clone()))
             }
             _ => None,
         }
@@ -101,15 +106,15 @@ impl Client {
 
     fn step(
         &mut self,
-        collect: impl FnOnce(CookieCollector) -> Result<Collected, ClientAbort>,
+        collect: impl FnOnce(CookieCollector) -> Result<CookieProgress, ClientHandshakeAbort>,
         confirm: impl FnOnce(&mut ConfirmCollector),
     ) {
         self.state = match std::mem::replace(&mut self.state, State::Aborted) {
             State::Cookies(cookies) => match collect(cookies) {
-                Ok(Collected::Some(cookies)) => State::Cookies(cookies),
-                Ok(Collected::All(confirms)) => {
+                Ok(CookieProgress::Some(cookies)) => State::Cookies(cookies),
+                Ok(CookieProgress::All(confirms)) => {
                     for channel in 0..confirms.list().cookies().len() {
-                        let message = Message::List(confirms.list().clone());
+                        let message = AssociationMessage::List(confirms.list().clone());
                         self.events.push_back(ClientEvent::Transmit { channel, message });
                     }
                     State::Confirms(confirms)

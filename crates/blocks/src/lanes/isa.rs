@@ -35,15 +35,15 @@ pub(crate) trait Isa: Copy {
     /// Each low half shifted by that of `bits`.
     fn shr_each64(self, a: Self::Vector, bits: Self::Vector) -> Self::Vector;
     /// The top bit of each 64-bit half, as an integer.
-    fn top64(self, a: Self::Vector) -> Self::Vector;
+    fn top_bit64(self, a: Self::Vector) -> Self::Vector;
     /// The least significant bit of each 32-bit word in every bit of it.
-    fn spread32(self, a: Self::Vector) -> Self::Vector;
+    fn broadcast_lsb32(self, a: Self::Vector) -> Self::Vector;
     /// Word 0 in every word.
-    fn word0(self, a: Self::Vector) -> Self::Vector;
+    fn broadcast_word0(self, a: Self::Vector) -> Self::Vector;
     fn swap64(self, a: Self::Vector) -> Self::Vector;
     fn shuffle8(self, a: Self::Vector, by: Self::Vector) -> Self::Vector;
-    fn low8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    fn high8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn unpack_low8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn unpack_high8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn low32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn high32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn low64(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -197,13 +197,13 @@ isa! {
     shl64(a, bits: u32) _mm_sll_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr64(a, bits: u32) _mm_srl_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr_each64(a, bits: __m128i) _mm_srl_epi64(a, bits);
-    top64(a) _mm_srli_epi64::<63>(a);
-    spread32(a) _mm_srai_epi32::<31>(_mm_slli_epi32::<31>(a));
-    word0(a) _mm_shuffle_epi32::<0>(a);
+    top_bit64(a) _mm_srli_epi64::<63>(a);
+    broadcast_lsb32(a) _mm_srai_epi32::<31>(_mm_slli_epi32::<31>(a));
+    broadcast_word0(a) _mm_shuffle_epi32::<0>(a);
     swap64(a) _mm_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m128i) _mm_shuffle_epi8(a, by);
-    low8(a, b: __m128i) _mm_unpacklo_epi8(a, b);
-    high8(a, b: __m128i) _mm_unpackhi_epi8(a, b);
+    unpack_low8(a, b: __m128i) _mm_unpacklo_epi8(a, b);
+    unpack_high8(a, b: __m128i) _mm_unpackhi_epi8(a, b);
     low32(a, b: __m128i) _mm_unpacklo_epi32(a, b);
     high32(a, b: __m128i) _mm_unpackhi_epi32(a, b);
     low64(a, b: __m128i) _mm_unpacklo_epi64(a, b);
@@ -250,13 +250,13 @@ isa! {
     shl64(a, bits: u32) _mm256_sll_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr64(a, bits: u32) _mm256_srl_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr_each64(a, bits: __m256i) _mm256_srlv_epi64(a, bits);
-    top64(a) _mm256_srli_epi64::<63>(a);
-    spread32(a) _mm256_srai_epi32::<31>(_mm256_slli_epi32::<31>(a));
-    word0(a) _mm256_shuffle_epi32::<0>(a);
+    top_bit64(a) _mm256_srli_epi64::<63>(a);
+    broadcast_lsb32(a) _mm256_srai_epi32::<31>(_mm256_slli_epi32::<31>(a));
+    broadcast_word0(a) _mm256_shuffle_epi32::<0>(a);
     swap64(a) _mm256_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m256i) _mm256_shuffle_epi8(a, by);
-    low8(a, b: __m256i) _mm256_unpacklo_epi8(a, b);
-    high8(a, b: __m256i) _mm256_unpackhi_epi8(a, b);
+    unpack_low8(a, b: __m256i) _mm256_unpacklo_epi8(a, b);
+    unpack_high8(a, b: __m256i) _mm256_unpackhi_epi8(a, b);
     low32(a, b: __m256i) _mm256_unpacklo_epi32(a, b);
     high32(a, b: __m256i) _mm256_unpackhi_epi32(a, b);
     low64(a, b: __m256i) _mm256_unpacklo_epi64(a, b);
@@ -315,13 +315,13 @@ isa! {
     shl64(a, bits: u32) _mm512_sll_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr64(a, bits: u32) _mm512_srl_epi64(a, _mm_cvtsi32_si128(bits.cast_signed()));
     shr_each64(a, bits: __m512i) _mm512_srlv_epi64(a, bits);
-    top64(a) _mm512_srli_epi64::<63>(a);
-    spread32(a) _mm512_srai_epi32::<31>(_mm512_slli_epi32::<31>(a));
-    word0(a) _mm512_shuffle_epi32::<0>(a);
+    top_bit64(a) _mm512_srli_epi64::<63>(a);
+    broadcast_lsb32(a) _mm512_srai_epi32::<31>(_mm512_slli_epi32::<31>(a));
+    broadcast_word0(a) _mm512_shuffle_epi32::<0>(a);
     swap64(a) _mm512_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m512i) _mm512_shuffle_epi8(a, by);
-    low8(a, b: __m512i) _mm512_unpacklo_epi8(a, b);
-    high8(a, b: __m512i) _mm512_unpackhi_epi8(a, b);
+    unpack_low8(a, b: __m512i) _mm512_unpacklo_epi8(a, b);
+    unpack_high8(a, b: __m512i) _mm512_unpackhi_epi8(a, b);
     low32(a, b: __m512i) _mm512_unpacklo_epi32(a, b);
     high32(a, b: __m512i) _mm512_unpackhi_epi32(a, b);
     low64(a, b: __m512i) _mm512_unpacklo_epi64(a, b);

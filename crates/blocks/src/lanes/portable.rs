@@ -4,16 +4,16 @@
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
-use super::{KEYS, Lanes, MAX_WIDTH};
+use super::{KEY_VECTORS, Lanes, MAX_WIDTH};
 use crate::block::Block;
 
 /// One block.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable;
+pub(crate) struct PortableLanes;
 
 /// The key itself: round keys are expanded again for each call, which encrypts many blocks.
 #[derive(Clone, Copy)]
-pub(crate) struct Key(Block);
+pub(crate) struct PortableAesKey(Block);
 
 #[inline(always)]
 fn encrypt(key: Block, blocks: &mut [Block]) {
@@ -34,9 +34,9 @@ fn join([low, high]: [u64; 2]) -> Block {
     Block::from((u128::from(high) << 64) | u128::from(low))
 }
 
-impl Lanes for Portable {
+impl Lanes for PortableLanes {
     type Vector = Block;
-    type Schedule = Key;
+    type Schedule = PortableAesKey;
     const WIDTH: usize = 1;
 
     #[inline(always)]
@@ -171,12 +171,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn schedule(self, key: Block) -> Key {
-        Key(key)
+    fn schedule(self, key: Block) -> PortableAesKey {
+        PortableAesKey(key)
     }
 
     #[inline(always)]
-    fn encrypt<const N: usize>(self, key: &Key, mut blocks: [Block; N]) -> [Block; N] {
+    fn encrypt<const N: usize>(self, key: &PortableAesKey, mut blocks: [Block; N]) -> [Block; N] {
         encrypt(key.0, &mut blocks);
         blocks
     }
@@ -184,9 +184,9 @@ impl Lanes for Portable {
     #[inline(always)]
     fn encrypt_groups<const N: usize, const G: usize>(
         self,
-        keys: [[Block; KEYS]; G],
-        mut blocks: [[[Block; N]; KEYS]; G],
-    ) -> [[[Block; N]; KEYS]; G] {
+        keys: [[Block; KEY_VECTORS]; G],
+        mut blocks: [[[Block; N]; KEY_VECTORS]; G],
+    ) -> [[[Block; N]; KEY_VECTORS]; G] {
         let keys = keys.as_flattened();
         for (key, blocks) in keys.iter().zip(blocks.as_flattened_mut()) {
             encrypt(*key, blocks);

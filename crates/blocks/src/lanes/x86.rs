@@ -5,12 +5,12 @@
 //! instruction substitutes the bytes of all keys.
 
 use super::isa::Isa;
-use super::{KEYS, Lanes, MAX_WIDTH};
+use super::{KEY_VECTORS, Lanes, MAX_WIDTH};
 use crate::block::Block;
 
 /// Vectors by the instructions `I`.
 #[derive(Clone, Copy)]
-pub(crate) struct Wide<I>(pub(crate) I);
+pub(crate) struct X86Lanes<I>(pub(crate) I);
 
 /// The round constants (FIPS 197, section 5.2) in the first byte of each word.
 const ROUND_CONSTANTS: [Block; 10] = {
@@ -47,7 +47,7 @@ const SHIFT_ONE: Block =
     Block::from_bytes([128, 128, 128, 128, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 
 /// The high half.
-const HIGH: Block =
+const HIGH_HALF: Block =
     Block::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
 
 /// What a carry into each half is worth: the polynomial in the low one, 1 in the high one.
@@ -56,10 +56,10 @@ const CARRIES: Block = Block::from_bytes([0x87, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
 /// What a carry out of a half is worth in it.
 const HALF_CARRY: Block = Block::from_bytes([0x1B, 0, 0, 0, 0, 0, 0, 0, 0x1B, 0, 0, 0, 0, 0, 0, 0]);
 
-impl<I: Isa> Wide<I> {
+impl<I: Isa> X86Lanes<I> {
     /// Transposes the 4 x 4 words in each lane of four vectors; its own inverse.
     #[inline(always)]
-    fn transpose(self, [a, b, c, d]: [I::Vector; KEYS]) -> [I::Vector; KEYS] {
+    fn transpose(self, [a, b, c, d]: [I::Vector; KEY_VECTORS]) -> [I::Vector; KEY_VECTORS] {
         let isa = self.0;
         let (ab_low, ab_high) = (isa.low32(a, b), isa.high32(a, b));
         let (cd_low, cd_high) = (isa.low32(c, d), isa.high32(c, d));
@@ -76,14 +76,14 @@ impl<I: Isa> Wide<I> {
     #[inline(always)]
     fn interleave_bytes(self, v: [I::Vector; 16]) -> [I::Vector; 16] {
         let isa = self.0;
-        let [a, b] = [isa.low8(v[0], v[8]), isa.high8(v[0], v[8])];
-        let [c, d] = [isa.low8(v[1], v[9]), isa.high8(v[1], v[9])];
-        let [e, f] = [isa.low8(v[2], v[10]), isa.high8(v[2], v[10])];
-        let [g, h] = [isa.low8(v[3], v[11]), isa.high8(v[3], v[11])];
-        let [i, j] = [isa.low8(v[4], v[12]), isa.high8(v[4], v[12])];
-        let [k, l] = [isa.low8(v[5], v[13]), isa.high8(v[5], v[13])];
-        let [m, n] = [isa.low8(v[6], v[14]), isa.high8(v[6], v[14])];
-        let [o, p] = [isa.low8(v[7], v[15]), isa.high8(v[7], v[15])];
+        let [a, b] = [isa.unpack_low8(v[0], v[8]), isa.unpack_high8(v[0], v[8])];
+        let [c, d] = [isa.unpack_low8(v[1], v[9]), isa.unpack_high8(v[1], v[9])];
+        let [e, f] = [isa.unpack_low8(v[2], v[10]), isa.unpack_high8(v[2], v[10])];
+        let [g, h] = [isa.unpack_low8(v[3], v[11]), isa.unpack_high8(v[3], v[11])];
+        let [i, j] = [isa.unpack_low8(v[4], v[12]), isa.unpack_high8(v[4], v[12])];
+        let [k, l] = [isa.unpack_low8(v[5], v[13]), isa.unpack_high8(v[5], v[13])];
+        let [m, n] = [isa.unpack_low8(v[6], v[14]), isa.unpack_high8(v[6], v[14])];
+        let [o, p] = [isa.unpack_low8(v[7], v[15]), isa.unpack_high8(v[7], v[15])];
         [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 
@@ -97,7 +97,7 @@ impl<I: Isa> Wide<I> {
     }
 }
 
-impl<I: Isa> Lanes for Wide<I> {
+impl<I: Isa> Lanes for X86Lanes<I> {
     type Vector = I::Vector;
     type Schedule = [I::Vector; 11];
     const WIDTH: usize = I::WIDTH;
@@ -145,13 +145,13 @@ impl<I: Isa> Lanes for Wide<I> {
     #[inline(always)]
     fn sigma(self, vector: I::Vector) -> I::Vector {
         let isa = self.0;
-        isa.xor(isa.swap64(vector), isa.and(vector, isa.splat(HIGH)))
+        isa.xor(isa.swap64(vector), isa.and(vector, isa.splat(HIGH_HALF)))
     }
 
     #[inline(always)]
     fn double(self, vector: I::Vector) -> I::Vector {
         let isa = self.0;
-        let carried = isa.top64(isa.swap64(vector));
+        let carried = isa.top_bit64(isa.swap64(vector));
         let carried = isa.sub64(isa.splat(Block::ZERO), carried);
         isa.xor(isa.add64(vector, vector), isa.and(carried, isa.splat(CARRIES)))
     }
@@ -159,7 +159,7 @@ impl<I: Isa> Lanes for Wide<I> {
     #[inline(always)]
     fn double_halves(self, vector: I::Vector) -> I::Vector {
         let isa = self.0;
-        let carried = isa.sub64(isa.splat(Block::ZERO), isa.top64(vector));
+        let carried = isa.sub64(isa.splat(Block::ZERO), isa.top_bit64(vector));
         isa.xor(isa.add64(vector, vector), isa.and(carried, isa.splat(HALF_CARRY)))
     }
 
@@ -196,7 +196,7 @@ impl<I: Isa> Lanes for Wide<I> {
 
     #[inline(always)]
     fn lsb_mask(self, vector: I::Vector) -> I::Vector {
-        self.0.spread32(self.0.word0(vector))
+        self.0.broadcast_lsb32(self.0.broadcast_word0(vector))
     }
 
     #[inline(always)]
@@ -270,14 +270,14 @@ impl<I: Isa> Lanes for Wide<I> {
     #[inline(always)]
     fn encrypt_groups<const N: usize, const G: usize>(
         self,
-        keys: [[I::Vector; KEYS]; G],
-        mut blocks: [[[I::Vector; N]; KEYS]; G],
-    ) -> [[[I::Vector; N]; KEYS]; G] {
+        keys: [[I::Vector; KEY_VECTORS]; G],
+        mut blocks: [[[I::Vector; N]; KEY_VECTORS]; G],
+    ) -> [[[I::Vector; N]; KEY_VECTORS]; G] {
         let isa = self.0;
         let mut words = keys;
         for g in 0..G {
             words[g] = self.transpose(keys[g]);
-            for k in 0..KEYS {
+            for k in 0..KEY_VECTORS {
                 for block in &mut blocks[g][k] {
                     *block = isa.xor(*block, keys[g][k]);
                 }
@@ -300,7 +300,7 @@ impl<I: Isa> Lanes for Wide<I> {
             }
             if round == 10 {
                 for g in 0..G {
-                    for k in 0..KEYS {
+                    for k in 0..KEY_VECTORS {
                         for block in &mut blocks[g][k] {
                             *block = isa.aesenclast(*block, round_keys[g][k]);
                         }
@@ -309,7 +309,7 @@ impl<I: Isa> Lanes for Wide<I> {
                 break;
             }
             for g in 0..G {
-                for k in 0..KEYS {
+                for k in 0..KEY_VECTORS {
                     for block in &mut blocks[g][k] {
                         *block = isa.aesenc(*block, round_keys[g][k]);
                     }

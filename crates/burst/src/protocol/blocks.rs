@@ -8,14 +8,14 @@ pub(in crate::protocol) const BLOCK_LEN: usize = 64 << 10;
 const MAX_SPARE: usize = 16;
 
 #[derive(Default)]
-pub(in crate::protocol) struct Blocks {
+pub(in crate::protocol) struct BurstStreamBlocks {
     /// The number of the first block, in blocks from the start of the stream.
     first: u64,
     held: VecDeque<Option<Box<[u8]>>>,
     spare: Vec<Box<[u8]>>,
 }
 
-impl Blocks {
+impl BurstStreamBlocks {
     /// Writes bytes. Those before what was released are ignored.
     pub(in crate::protocol) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let start = (self.first * BLOCK_LEN as u64).saturating_sub(offset);
@@ -87,9 +87,9 @@ impl Blocks {
 }
 
 /// Not what a program sends.
-impl std::fmt::Debug for Blocks {
+impl std::fmt::Debug for BurstStreamBlocks {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Blocks").field("first", &self.first).finish_non_exhaustive()
+        out.debug_struct("BurstStreamBlocks").field("first", &self.first).finish_non_exhaustive()
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_until_it_is_released() {
-        let mut blocks = Blocks::default();
+        let mut blocks = BurstStreamBlocks::default();
         let bytes: Vec<u8> = (0..200_000_u32).map(|index| index.to_le_bytes()[0]).collect();
         blocks.write(100, &bytes[..100_000]);
         blocks.write(100_100, &bytes[100_000..]);

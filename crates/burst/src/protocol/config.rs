@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 /// Whether a client with this key may connect.
-pub type Known = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
+pub type ClientKeyFilter = Arc<dyn Fn(&IdentityPublicKey) -> bool + Send + Sync>;
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct BurstConfig {
     /// The bytes that are written and not acknowledged, at most.
     pub send_buffer: usize,
     /// The bytes that have arrived and are not read, at most.
@@ -25,7 +25,7 @@ pub struct Config {
     /// Whether the listener hears of the client's connection only when the client writes, if only
     /// nothing, or finishes. Closed before that, it leaves nothing behind: the listener's program
     /// never has it.
-    pub is_held: bool,
+    pub is_deferred: bool,
     /// How long a client waits for an answer.
     pub connect_timeout: Duration,
     /// How long a peer may be silent.
@@ -34,7 +34,7 @@ pub struct Config {
     pub stall_timeout: Duration,
 }
 
-impl Default for Config {
+impl Default for BurstConfig {
     fn default() -> Self {
         Self {
             // What a path of 1 Gbit/s and 300 ms has in flight, two and a half times: a lost packet
@@ -43,7 +43,7 @@ impl Default for Config {
             receive_buffer: 96 << 20,
             train: 64,
             start_rate: None,
-            is_held: false,
+            is_deferred: false,
             connect_timeout: Duration::from_secs(10),
             silence_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(300),
@@ -78,7 +78,7 @@ pub enum Error {
         /// For how long.
         silence: Duration,
         /// What was waited for.
-        waiting: Waiting,
+        waiting: BurstWaitReason,
     },
     /// The peer's program does not read.
     #[error("the peer has read nothing for {} s, and {unsent} bytes wait to be sent", .time.as_secs())]
@@ -93,7 +93,7 @@ pub enum Error {
     Closed,
     /// The peer says that this end does not keep to the protocol.
     #[error("the peer says that this end does not keep to the protocol")]
-    Accused,
+    ReportedViolation,
     /// The peer does not keep to the protocol.
     #[error("the peer does not keep to the protocol: {0}")]
     Violation(&'static str),
@@ -101,7 +101,7 @@ pub enum Error {
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Waiting {
+pub enum BurstWaitReason {
     /// The peer's first packet.
     #[error("its first packet was waited for")]
     FirstPacket,
@@ -124,7 +124,7 @@ impl From<Error> for io::Error {
                 io::ErrorKind::ConnectionRefused
             }
             Error::Closed => io::ErrorKind::BrokenPipe,
-            Error::Accused | Error::Violation(_) => io::ErrorKind::InvalidData,
+            Error::ReportedViolation | Error::Violation(_) => io::ErrorKind::InvalidData,
         };
         Self::new(kind, error)
     }

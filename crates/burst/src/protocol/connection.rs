@@ -8,69 +8,72 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
-use sharing::{Generator, RandomError};
-use udp::streams::{self, Phase, Read, State, Statistics};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sharing::{RandomError, RandomGenerator};
+use udp::streams::{self, UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics};
 use zeroize::Zeroizing;
 
-use super::config::{Config, Error, Waiting};
-use super::frame::CloseReason;
-use super::handshake::{Client, ClientSecurity, Crypt, Established, Server};
-use super::packet::ConnectionId;
-use super::receiving::Receiving;
-use super::sending::Sending;
-use datagrams::Report;
-use paths::Paths;
+use super::config::{BurstConfig, BurstWaitReason, Error};
+use super::frame::BurstCloseReason;
+use super::handshake::{
+    BurstClientHandshake, BurstHandshakeResult, BurstHandshakeSecurity, BurstPacketCipher,
+    BurstServerHandshake,
+};
+use super::packet::BurstConnectionId;
+use super::receiving::BurstReceiver;
+use super::sending::BurstSender;
+use datagrams::PendingTrainReport;
+use paths::BurstPeerPath;
 
 /// The part of the rate that was measured at which the stream starts: others may share the path.
 const START_SHARE: f64 = 0.9;
 
 /// A connection has an end of a stream in each direction.
-pub struct Connection {
-    config: Config,
-    stage: Stage,
+pub struct BurstConnection {
+    config: BurstConfig,
+    stage: BurstConnectionStage,
     is_client: bool,
-    own_id: ConnectionId,
-    peer_id: ConnectionId,
-    peer_key: Option<PublicKey>,
+    own_id: BurstConnectionId,
+    peer_id: BurstConnectionId,
+    peer_key: Option<IdentityPublicKey>,
     /// `None` before the handshake.
-    crypt: Option<Crypt>,
-    sending: Sending,
-    receiving: Receiving,
-    paths: Paths,
+    crypt: Option<BurstPacketCipher>,
+    sending: BurstSender,
+    receiving: BurstReceiver,
+    paths: BurstPeerPath,
     /// What is known of a train from the peer.
-    report: Report,
+    report: PendingTrainReport,
     /// When the last packet of the peer arrived.
-    heard_at: Duration,
+    last_received_at: Duration,
     /// When a ping is sent if nothing arrives.
     ping_at: Duration,
     /// Whether nothing is sent yet, so that the listener has no connection.
     is_held: bool,
     /// Whether the program reads and writes no more.
-    is_abandoned: bool,
+    is_closed_by_program: bool,
     error: Option<Error>,
     refused: u64,
     plaintext: Vec<u8>,
     frames: Vec<u8>,
 }
 
-enum Stage {
+enum BurstConnectionStage {
     /// A client waits for the answer.
-    Connecting(Box<Client>),
+    Connecting(Box<BurstClientHandshake>),
     /// A listener's end waits for the client's first packet.
-    Answering(Box<Server>),
+    Answering(Box<BurstServerHandshake>),
     Open,
     /// Both streams have ended, and what the peer sends again is acknowledged, until the peer's
     /// close arrives.
-    Lingering(Closing),
+    Lingering(BurstCloseState),
     /// This end takes nothing more.
-    Closing(Closing),
+    Closing(BurstCloseState),
     Over,
 }
 
 /// A close is sent, again for what arrives, until `until`.
-struct Closing {
-    reason: CloseReason,
+struct BurstCloseState {
+    reason: BurstCloseReason,
     until: Duration,
     next_at: Duration,
     is_due: bool,
@@ -78,57 +81,65 @@ struct Closing {
 
 /// With whom a client connects.
 #[derive(Clone)]
-pub enum Security<'a> {
+pub enum BurstSecurity<'a> {
     /// The packets are encrypted. The own key, and the listener's.
-    Noise(&'a SecretKey, PublicKey),
+    Noise(&'a IdentitySecretKey, IdentityPublicKey),
     /// They are not: everybody on the path can read and change the stream.
     Insecure,
 }
 
-impl Connection {
+impl BurstConnection {
     /// A client's end of a connection to a listener at `peer`, about to send its hello.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn connect(
-        config: Config,
+        config: BurstConfig,
         peer: SocketAddr,
-        security: &Security<'_>,
-        generator: &mut Generator,
+        security: &BurstSecurity<'_>,
+        generator: &mut RandomGenerator,
         now: Duration,
     ) -> Result<Self, RandomError> {
         let security = match security {
-            Security::Noise(own, key) => ClientSecurity::Noise(own, *key),
-            Security::Insecure => ClientSecurity::Insecure,
+            BurstSecurity::Noise(own, key) => BurstHandshakeSecurity::Noise(own, *key),
+            BurstSecurity::Insecure => BurstHandshakeSecurity::Insecure,
         };
-        let client = Client::new(&config, &security, generator, now)?;
+        let client = BurstClientHandshake::new(&config, &security, generator, now)?;
         let id = client.id();
-        let stage = Stage::Connecting(Box::new(client));
+        let stage = BurstConnectionStage::Connecting(Box::new(client));
         let secret = Zeroizing::new(generator.array()?);
-        Ok(Self::new(config, peer, stage, true, [id, id], Paths::new(peer, secret, now), now))
+        Ok(Self::new(
+            config,
+            peer,
+            stage,
+            true,
+            [id, id],
+            BurstPeerPath::new(peer, secret, now),
+            now,
+        ))
     }
 
     /// A listener's end.
     pub(super) fn answer(
-        config: Config,
-        server: Server,
-        ids: [ConnectionId; 2],
+        config: BurstConfig,
+        server: BurstServerHandshake,
+        ids: [BurstConnectionId; 2],
         peer: SocketAddr,
         secret: [u8; 32],
         now: Duration,
     ) -> Self {
-        let stage = Stage::Answering(Box::new(server));
-        let paths = Paths::new(peer, Zeroizing::new(secret), now);
+        let stage = BurstConnectionStage::Answering(Box::new(server));
+        let paths = BurstPeerPath::new(peer, Zeroizing::new(secret), now);
         Self::new(config, peer, stage, false, ids, paths, now)
     }
 
     fn new(
-        config: Config,
+        config: BurstConfig,
         _peer: SocketAddr,
-        stage: Stage,
+        stage: BurstConnectionStage,
         is_client: bool,
-        [own_id, peer_id]: [ConnectionId; 2],
-        paths: Paths,
+        [own_id, peer_id]: [BurstConnectionId; 2],
+        paths: BurstPeerPath,
         now: Duration,
     ) -> Self {
         Self {
@@ -139,14 +150,14 @@ impl Connection {
             peer_id,
             peer_key: None,
             crypt: None,
-            sending: Sending::new(config.send_buffer),
-            receiving: Receiving::new(config.receive_buffer),
+            sending: BurstSender::new(config.send_buffer),
+            receiving: BurstReceiver::new(config.receive_buffer),
             paths,
-            report: Report::default(),
-            heard_at: now,
+            report: PendingTrainReport::default(),
+            last_received_at: now,
             ping_at: Duration::MAX,
-            is_held: is_client && config.is_held,
-            is_abandoned: false,
+            is_held: is_client && config.is_deferred,
+            is_closed_by_program: false,
             error: None,
             refused: 0,
             plaintext: Vec::new(),
@@ -155,14 +166,14 @@ impl Connection {
     }
 
     /// The handshake has agreed on the rest.
-    fn establish(&mut self, now: Duration, established: Established) {
+    fn establish(&mut self, now: Duration, established: BurstHandshakeResult) {
         self.crypt = Some(established.crypt);
         self.peer_id = established.peer_id;
         self.peer_key = established.peer_key;
         let rate = self.start_rate(established.rate);
         self.sending.establish(established.window, rate, established.round_trip);
         self.paths.set_longest(established.longest);
-        self.heard_at = now;
+        self.last_received_at = now;
     }
 
     /// The rate at which to start, if a train had this rate.
@@ -178,66 +189,76 @@ impl Connection {
     /// Ends with an error, without a word.
     fn fail(&mut self, error: Error) {
         self.error = Some(error);
-        self.stage = Stage::Over;
+        self.stage = BurstConnectionStage::Over;
     }
 
     /// Ends with a close.
-    fn close_with(&mut self, now: Duration, reason: CloseReason, error: Option<Error>) {
+    fn close_with(&mut self, now: Duration, reason: BurstCloseReason, error: Option<Error>) {
         self.error = error;
         let until = now + self.sending.round_trip().timeout(0) * 3;
-        self.stage = Stage::Closing(Closing { reason, until, next_at: now, is_due: true });
+        self.stage = BurstConnectionStage::Closing(BurstCloseState {
+            reason,
+            until,
+            next_at: now,
+            is_due: true,
+        });
     }
 
     /// Ends if both directions have.
     fn advance(&mut self, now: Duration) {
-        if !matches!(self.stage, Stage::Open) {
+        if !matches!(self.stage, BurstConnectionStage::Open) {
             return;
         }
         let is_sent = self.sending.is_flushed();
         if is_sent && self.sending.is_finished() && self.receiving.is_at_end() {
-            let (reason, until) = (CloseReason::Done, now + self.config.silence_timeout);
-            self.stage = Stage::Lingering(Closing { reason, until, next_at: now, is_due: true });
-        } else if is_sent && self.is_abandoned {
-            self.close_with(now, CloseReason::GivenUp, None);
+            let (reason, until) = (BurstCloseReason::Done, now + self.config.silence_timeout);
+            self.stage = BurstConnectionStage::Lingering(BurstCloseState {
+                reason,
+                until,
+                next_at: now,
+                is_due: true,
+            });
+        } else if is_sent && self.is_closed_by_program {
+            self.close_with(now, BurstCloseReason::GivenUp, None);
         }
     }
 
     /// What fails with the time.
     fn check_time(&mut self, now: Duration) {
         match &mut self.stage {
-            Stage::Connecting(client) => {
+            BurstConnectionStage::Connecting(client) => {
                 if let Err(error) = client.handle_timeout(now) {
                     self.fail(error);
                 }
             }
-            Stage::Answering(server) => {
+            BurstConnectionStage::Answering(server) => {
                 if server.is_late(now) {
-                    let silence = now.saturating_sub(self.heard_at);
-                    self.fail(Error::Silent { silence, waiting: Waiting::FirstPacket });
+                    let silence = now.saturating_sub(self.last_received_at);
+                    self.fail(Error::Silent { silence, waiting: BurstWaitReason::FirstPacket });
                 }
             }
-            Stage::Open => {
-                let silence = now.saturating_sub(self.heard_at);
+            BurstConnectionStage::Open => {
+                let silence = now.saturating_sub(self.last_received_at);
                 let stall = self.sending.stalled_since().map(|since| now.saturating_sub(since));
                 if silence >= self.config.silence_timeout {
                     let waiting = match self.sending.unacknowledged() + self.sending.unsent() {
-                        0 => Waiting::Data,
-                        bytes => Waiting::Acknowledgements(bytes),
+                        0 => BurstWaitReason::Data,
+                        bytes => BurstWaitReason::Acknowledgements(bytes),
                     };
                     self.fail(Error::Silent { silence, waiting });
                 } else if let Some(time) = stall
                     && time >= self.config.stall_timeout
                 {
                     let error = Error::NotReading { time, unsent: self.sending.unsent() };
-                    self.close_with(now, CloseReason::GivenUp, Some(error));
+                    self.close_with(now, BurstCloseReason::GivenUp, Some(error));
                 }
             }
-            Stage::Lingering(closing) | Stage::Closing(closing) => {
+            BurstConnectionStage::Lingering(closing) | BurstConnectionStage::Closing(closing) => {
                 if now >= closing.until {
-                    self.stage = Stage::Over;
+                    self.stage = BurstConnectionStage::Over;
                 }
             }
-            Stage::Over => {}
+            BurstConnectionStage::Over => {}
         }
     }
 
@@ -251,14 +272,14 @@ impl Connection {
     #[cfg(any(fuzzing, test))]
     pub(super) fn forge(&mut self, now: Duration, frames: Vec<u8>) -> Vec<u8> {
         let mut datagram = Vec::new();
-        let content = super::sending::Content::Nothing;
+        let content = super::sending::BurstPacketContent::Nothing;
         self.send(now, self.paths.peer(), frames, content, &mut datagram);
         datagram
     }
 
     /// Whether nothing is read or written any more, except for what has arrived.
     fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Closing(_) | Stage::Over)
+        matches!(self.stage, BurstConnectionStage::Closing(_) | BurstConnectionStage::Over)
     }
 
     /// Why nothing can be read or written.
@@ -267,15 +288,15 @@ impl Connection {
     }
 }
 
-impl streams::Connection for Connection {
-    fn handle_datagram(&mut self, now: Duration, datagram: &streams::Datagram<'_>) {
+impl streams::UdpStreamConnection for BurstConnection {
+    fn handle_datagram(&mut self, now: Duration, datagram: &streams::ReceivedDatagram<'_>) {
         self.take_datagram(now, datagram);
         self.advance(now);
     }
 
     fn handle_timeout(&mut self, now: Duration) {
         self.check_time(now);
-        if matches!(self.stage, Stage::Open | Stage::Lingering(_)) {
+        if matches!(self.stage, BurstConnectionStage::Open | BurstConnectionStage::Lingering(_)) {
             self.sending.handle_timeout(now);
             self.paths.handle_timeouts(self.sending.timeouts());
         }
@@ -290,13 +311,13 @@ impl streams::Connection for Connection {
         self.next_datagram(now, datagram)
     }
 
-    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read> {
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead> {
         let count = self.receiving.read(to, now);
         self.advance(now);
         if count > 0 {
-            Ok(Read::Bytes(count))
+            Ok(UdpStreamRead::Bytes(count))
         } else if self.receiving.is_at_end() {
-            Ok(Read::End)
+            Ok(UdpStreamRead::End)
         } else if self.is_over() {
             // The stream has not ended.
             Err(match self.reason() {
@@ -306,7 +327,7 @@ impl streams::Connection for Connection {
                 error => error,
             })
         } else {
-            Ok(Read::Nothing)
+            Ok(UdpStreamRead::Nothing)
         }
     }
 
@@ -332,28 +353,32 @@ impl streams::Connection for Connection {
     }
 
     fn close(&mut self, now: Duration) {
-        self.is_abandoned = true;
+        self.is_closed_by_program = true;
         self.receiving.discard(now);
         if !self.is_held {
             self.advance(now);
         }
         // Nothing was written that would have to wait for the handshake, or the listener's end was
         // never open.
-        let is_unheard = matches!(self.stage, Stage::Connecting(_)) || self.is_held;
+        let is_unheard = matches!(self.stage, BurstConnectionStage::Connecting(_)) || self.is_held;
         if is_unheard && self.sending.written() == 0 {
-            self.stage = Stage::Over;
+            self.stage = BurstConnectionStage::Over;
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> UdpStreamState {
         let phase = match self.stage {
-            Stage::Connecting(_) | Stage::Answering(_) => Phase::Connecting,
+            BurstConnectionStage::Connecting(_) | BurstConnectionStage::Answering(_) => {
+                UdpStreamPhase::Connecting
+            }
             // A listener's end of which no packet came was never open.
-            Stage::Over if !self.is_client && self.ping_at == Duration::MAX => Phase::Connecting,
-            Stage::Open | Stage::Lingering(_) => Phase::Open,
-            Stage::Closing(_) | Stage::Over => Phase::Over,
+            BurstConnectionStage::Over if !self.is_client && self.ping_at == Duration::MAX => {
+                UdpStreamPhase::Connecting
+            }
+            BurstConnectionStage::Open | BurstConnectionStage::Lingering(_) => UdpStreamPhase::Open,
+            BurstConnectionStage::Closing(_) | BurstConnectionStage::Over => UdpStreamPhase::Over,
         };
-        State {
+        UdpStreamState {
             phase,
             is_readable: self.receiving.is_readable() || self.is_over(),
             is_writable: self.sending.has_room() || self.is_over(),
@@ -372,9 +397,9 @@ impl streams::Connection for Connection {
         self.peer_key.map(|key| key.to_bytes())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> UdpStreamStatistics {
         let (sent, received) = (self.sending.counts(), self.receiving.counts());
-        Statistics {
+        UdpStreamStatistics {
             bytes_written: self.sending.written(),
             bytes_read: received.bytes_read,
             packets_sent: sent.packets,
@@ -389,14 +414,14 @@ impl streams::Connection for Connection {
                 .filter(|it| *it > 0.0)
                 .map(super::to_u64),
             congestion: Some("burst"),
-            ..Statistics::default()
+            ..UdpStreamStatistics::default()
         }
     }
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for BurstConnection {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Connection")
+        out.debug_struct("BurstConnection")
             .field("peer", &self.paths.peer())
             .field("sending", &self.sending)
             .field("receiving", &self.receiving)

@@ -30,28 +30,28 @@ pub(in crate::protocol) const MAX_REPAIR_SYMBOLS: usize = 64;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::protocol) enum Frame<'a> {
+pub(in crate::protocol) enum BurstFrame<'a> {
     Ping,
-    Ack(Ack<'a>),
+    Ack(BurstAckFrame<'a>),
     Challenge([u8; 8]),
     Response([u8; 8]),
-    Close(CloseReason),
+    Close(BurstCloseReason),
     TrainReport { rate: u64, longest: u16 },
-    Repair(Repair<'a>),
-    Stream(Stream<'a>),
+    Repair(RepairFrame<'a>),
+    Stream(BurstStreamFrame<'a>),
 }
 
 /// Data of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Stream<'a> {
+pub(in crate::protocol) struct BurstStreamFrame<'a> {
     pub(in crate::protocol) offset: u64,
     pub(in crate::protocol) data: &'a [u8],
-    pub(in crate::protocol) flags: StreamFlags,
+    pub(in crate::protocol) flags: StreamFrameFlags,
 }
 
 /// What is special about data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::protocol) struct StreamFlags {
+pub(in crate::protocol) struct StreamFrameFlags {
     /// Whether the stream ends here.
     pub(in crate::protocol) is_end: bool,
     /// Whether it is to be acknowledged at once.
@@ -62,8 +62,8 @@ pub(in crate::protocol) struct StreamFlags {
 
 /// A repair symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Repair<'a> {
-    pub(in crate::protocol) generation: Generation,
+pub(in crate::protocol) struct RepairFrame<'a> {
+    pub(in crate::protocol) generation: RepairGeneration,
     /// Which of its repair symbols this is.
     pub(in crate::protocol) index: u8,
     pub(in crate::protocol) symbol: &'a [u8],
@@ -72,7 +72,7 @@ pub(in crate::protocol) struct Repair<'a> {
 /// A part of the stream that repair symbols protect, as symbols of `symbol_len` bytes, of which the
 /// last is padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Generation {
+pub(in crate::protocol) struct RepairGeneration {
     /// Where it starts in the stream.
     pub(in crate::protocol) start: u64,
     pub(in crate::protocol) len: u32,
@@ -83,7 +83,7 @@ pub(in crate::protocol) struct Generation {
     pub(in crate::protocol) repair_symbols: u8,
 }
 
-impl Generation {
+impl RepairGeneration {
     /// Where it ends in the stream.
     pub(in crate::protocol) fn end(&self) -> u64 {
         self.start + u64::from(self.len)
@@ -97,7 +97,7 @@ impl Generation {
 
 /// Why an end closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum CloseReason {
+pub(in crate::protocol) enum BurstCloseReason {
     /// It has sent and received what it wanted.
     Done = 0,
     /// It has given up.
@@ -108,7 +108,7 @@ pub(in crate::protocol) enum CloseReason {
 
 /// What has arrived.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::protocol) struct Ack<'a> {
+pub(in crate::protocol) struct BurstAckFrame<'a> {
     pub(in crate::protocol) largest: u64,
     /// When the largest arrived, by the receiver's clock, in µs.
     pub(in crate::protocol) arrived_at_us: u64,
@@ -123,7 +123,7 @@ pub(in crate::protocol) struct Ack<'a> {
     ranges: AckRanges<'a>,
 }
 
-impl<'a> Ack<'a> {
+impl<'a> BurstAckFrame<'a> {
     /// The first and the last number of each range, in descending order.
     pub(in crate::protocol) fn ranges(&self) -> AckRanges<'a> {
         self.ranges.clone()
@@ -158,9 +158,9 @@ impl Iterator for AckRanges<'_> {
 
 /// The frames of a packet, all of which are known to be right.
 #[derive(Clone, Debug)]
-pub(in crate::protocol) struct Frames<'a>(&'a [u8]);
+pub(in crate::protocol) struct ParsedBurstFrames<'a>(&'a [u8]);
 
-impl<'a> Frames<'a> {
+impl<'a> ParsedBurstFrames<'a> {
     /// `None` if one of them is wrong, or there is none.
     pub(in crate::protocol) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes;
@@ -172,21 +172,21 @@ impl<'a> Frames<'a> {
 
     /// Whether the packet is to be acknowledged.
     pub(in crate::protocol) fn is_eliciting(&self) -> bool {
-        self.clone().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Close(_)))
+        self.clone().any(|frame| !matches!(frame, BurstFrame::Ack(_) | BurstFrame::Close(_)))
     }
 }
 
-impl<'a> Iterator for Frames<'a> {
-    type Item = Frame<'a>;
+impl<'a> Iterator for ParsedBurstFrames<'a> {
+    type Item = BurstFrame<'a>;
 
-    fn next(&mut self) -> Option<Frame<'a>> {
+    fn next(&mut self) -> Option<BurstFrame<'a>> {
         if self.0.is_empty() { None } else { next(&mut self.0)? }
     }
 }
 
 /// Takes the next frame. `None` if it is wrong, `Some(None)` if it is padding.
 #[allow(clippy::option_option, reason = "an error and an end")]
-fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<BurstFrame<'a>>> {
     let (&kind, mut rest) = bytes.split_first()?;
     let frame = match kind {
         PADDING => {
@@ -194,26 +194,26 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
             *bytes = rest;
             return Some(None);
         }
-        PING => Frame::Ping,
-        ACK => Frame::Ack(read_ack(&mut rest)?),
-        CHALLENGE => Frame::Challenge(read(&mut rest)?),
-        RESPONSE => Frame::Response(read(&mut rest)?),
-        CLOSE => Frame::Close(match read::<1>(&mut rest)? {
-            [0] => CloseReason::Done,
-            [1] => CloseReason::GivenUp,
-            [2] => CloseReason::Violation,
+        PING => BurstFrame::Ping,
+        ACK => BurstFrame::Ack(read_ack(&mut rest)?),
+        CHALLENGE => BurstFrame::Challenge(read(&mut rest)?),
+        RESPONSE => BurstFrame::Response(read(&mut rest)?),
+        CLOSE => BurstFrame::Close(match read::<1>(&mut rest)? {
+            [0] => BurstCloseReason::Done,
+            [1] => BurstCloseReason::GivenUp,
+            [2] => BurstCloseReason::Violation,
             _ => return None,
         }),
-        TRAIN_REPORT => Frame::TrainReport {
+        TRAIN_REPORT => BurstFrame::TrainReport {
             rate: u64::from_be_bytes(read(&mut rest)?),
             longest: u16::from_be_bytes(read(&mut rest)?),
         },
-        REPAIR => Frame::Repair(read_repair(&mut rest)?),
+        REPAIR => BurstFrame::Repair(read_repair(&mut rest)?),
         STREAM..16 => {
             let offset = u64::from_be_bytes(read(&mut rest)?);
             let data = std::mem::take(&mut rest);
             let flags = kind - STREAM;
-            let flags = StreamFlags {
+            let flags = StreamFrameFlags {
                 is_end: flags & STREAM_END != 0,
                 is_urgent: flags & STREAM_URGENT != 0,
                 is_first: flags & STREAM_FIRST != 0,
@@ -223,7 +223,7 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
             if !is_right {
                 return None;
             }
-            Frame::Stream(Stream { offset, data, flags })
+            BurstFrame::Stream(BurstStreamFrame { offset, data, flags })
         }
         _ => return None,
     };
@@ -231,7 +231,7 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
     Some(Some(frame))
 }
 
-fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<Ack<'a>> {
+fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<BurstAckFrame<'a>> {
     let largest = u64::from_be_bytes(read(bytes)?);
     let arrived_at_us = u64::from_be_bytes(read(bytes)?);
     let delay_us = u32::from_be_bytes(read(bytes)?);
@@ -247,11 +247,12 @@ fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<Ack<'a>> {
     let mut read = ranges.clone();
     let right = read.by_ref().count();
     *bytes = read.bytes;
-    let ack = Ack { largest, arrived_at_us, delay_us, stream_end, window, train_rate, ranges };
+    let ack =
+        BurstAckFrame { largest, arrived_at_us, delay_us, stream_end, window, train_rate, ranges };
     (right == usize::from(count)).then_some(ack)
 }
 
-fn read_repair<'a>(bytes: &mut &'a [u8]) -> Option<Repair<'a>> {
+fn read_repair<'a>(bytes: &mut &'a [u8]) -> Option<RepairFrame<'a>> {
     let start = u64::from_be_bytes(read(bytes)?);
     let len = u32::from_be_bytes(read(bytes)?);
     let [is_end, repair_symbols, index] = read(bytes)?;
@@ -261,14 +262,15 @@ fn read_repair<'a>(bytes: &mut &'a [u8]) -> Option<Repair<'a>> {
         1 => true,
         _ => return None,
     };
-    let generation = Generation { start, len, symbol_len: symbol.len(), is_end, repair_symbols };
+    let generation =
+        RepairGeneration { start, len, symbol_len: symbol.len(), is_end, repair_symbols };
     let is_right = len > 0
         && !symbol.is_empty()
         && start.checked_add(len.into()).is_some_and(|end| end < MAX_NUMBER)
         && generation.symbols() <= MAX_SYMBOLS
         && usize::from(repair_symbols) <= MAX_REPAIR_SYMBOLS
         && index < repair_symbols;
-    is_right.then_some(Repair { generation, index, symbol })
+    is_right.then_some(RepairFrame { generation, index, symbol })
 }
 
 pub(in crate::protocol) fn write_ping(frames: &mut Vec<u8>) {
@@ -285,7 +287,7 @@ pub(in crate::protocol) fn write_response(challenge: [u8; 8], frames: &mut Vec<u
     frames.extend(challenge);
 }
 
-pub(in crate::protocol) fn write_close(reason: CloseReason, frames: &mut Vec<u8>) {
+pub(in crate::protocol) fn write_close(reason: BurstCloseReason, frames: &mut Vec<u8>) {
     frames.extend([CLOSE, reason as u8]);
 }
 
@@ -296,8 +298,12 @@ pub(in crate::protocol) fn write_train_report(rate: u64, longest: u16, frames: &
 }
 
 /// Writes a stream frame without its data.
-pub(in crate::protocol) fn write_stream(offset: u64, flags: StreamFlags, frames: &mut Vec<u8>) {
-    let StreamFlags { is_end, is_urgent, is_first } = flags;
+pub(in crate::protocol) fn write_stream(
+    offset: u64,
+    flags: StreamFrameFlags,
+    frames: &mut Vec<u8>,
+) {
+    let StreamFrameFlags { is_end, is_urgent, is_first } = flags;
     let end = if is_end { STREAM_END } else { 0 };
     let urgent = if is_urgent { STREAM_URGENT } else { 0 };
     let first = if is_first { STREAM_FIRST } else { 0 };
@@ -305,8 +311,8 @@ pub(in crate::protocol) fn write_stream(offset: u64, flags: StreamFlags, frames:
     frames.extend(offset.to_be_bytes());
 }
 
-pub(in crate::protocol) fn write_repair(repair: &Repair<'_>, frames: &mut Vec<u8>) {
-    let Generation { start, len, is_end, repair_symbols, .. } = repair.generation;
+pub(in crate::protocol) fn write_repair(repair: &RepairFrame<'_>, frames: &mut Vec<u8>) {
+    let RepairGeneration { start, len, is_end, repair_symbols, .. } = repair.generation;
     frames.push(REPAIR);
     frames.extend(start.to_be_bytes());
     frames.extend(len.to_be_bytes());
@@ -412,41 +418,44 @@ mod tests {
         write_ack(&fields(9000), [(8999, 9000), (70, 8000), (0, 5)].into_iter(), 1000, &mut bytes);
         write_challenge([1; 8], &mut bytes);
         write_response([2; 8], &mut bytes);
-        write_close(CloseReason::Violation, &mut bytes);
+        write_close(BurstCloseReason::Violation, &mut bytes);
         write_train_report(7, 1472, &mut bytes);
-        let flags = StreamFlags { is_end: true, is_urgent: false, is_first: true };
+        let flags = StreamFrameFlags { is_end: true, is_urgent: false, is_first: true };
         write_stream(77, flags, &mut bytes);
         bytes.extend(b"data");
-        let frames = Frames::parse(&bytes).unwrap();
+        let frames = ParsedBurstFrames::parse(&bytes).unwrap();
         assert!(frames.is_eliciting());
         let frames: Vec<_> = frames.collect();
         assert_eq!(frames.len(), 7);
-        let Frame::Ack(ack) = &frames[1] else { panic!("{frames:?}") };
+        let BurstFrame::Ack(ack) = &frames[1] else { panic!("{frames:?}") };
         assert_eq!((ack.largest, ack.arrived_at_us, ack.delay_us), (9000, 1, 2));
         assert_eq!((ack.stream_end, ack.window, ack.train_rate), (3, 4, Some(5e6)));
         assert!(ack.ranges().eq([(8999, 9000), (70, 8000), (0, 5)]));
-        assert_eq!(frames[2..4], [Frame::Challenge([1; 8]), Frame::Response([2; 8])]);
-        assert_eq!(frames[4], Frame::Close(CloseReason::Violation));
-        assert_eq!(frames[5], Frame::TrainReport { rate: 7, longest: 1472 });
-        let stream = Stream { offset: 77, data: b"data", flags };
-        assert_eq!(frames[6], Frame::Stream(stream));
+        assert_eq!(frames[2..4], [BurstFrame::Challenge([1; 8]), BurstFrame::Response([2; 8])]);
+        assert_eq!(frames[4], BurstFrame::Close(BurstCloseReason::Violation));
+        assert_eq!(frames[5], BurstFrame::TrainReport { rate: 7, longest: 1472 });
+        let stream = BurstStreamFrame { offset: 77, data: b"data", flags };
+        assert_eq!(frames[6], BurstFrame::Stream(stream));
 
         let generation =
-            Generation { start: 5, len: 13, symbol_len: 4, is_end: true, repair_symbols: 2 };
+            RepairGeneration { start: 5, len: 13, symbol_len: 4, is_end: true, repair_symbols: 2 };
         assert_eq!((generation.symbols(), generation.end()), (4, 18));
-        let repair = Repair { generation, index: 1, symbol: b"abcd" };
+        let repair = RepairFrame { generation, index: 1, symbol: b"abcd" };
         let mut bytes = Vec::new();
         write_repair(&repair, &mut bytes);
         assert_eq!(bytes.len(), REPAIR_OVERHEAD + 4);
-        assert_eq!(Frames::parse(&bytes).unwrap().next(), Some(Frame::Repair(repair)));
+        assert_eq!(
+            ParsedBurstFrames::parse(&bytes).unwrap().next(),
+            Some(BurstFrame::Repair(repair))
+        );
     }
 
     #[test]
     fn padding_ends_a_packet() {
-        let frames = Frames::parse(&[PING, 0, 0, 0]).unwrap();
+        let frames = ParsedBurstFrames::parse(&[PING, 0, 0, 0]).unwrap();
         assert!(frames.is_eliciting());
-        assert_eq!(frames.collect::<Vec<_>>(), [Frame::Ping]);
-        assert_eq!(Frames::parse(&[0, 0]).map(Iterator::count), Some(0));
+        assert_eq!(frames.collect::<Vec<_>>(), [BurstFrame::Ping]);
+        assert_eq!(ParsedBurstFrames::parse(&[0, 0]).map(Iterator::count), Some(0));
     }
 
     #[test]
@@ -462,13 +471,13 @@ mod tests {
             &[REPAIR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 7],
             &[PING, 99],
         ] {
-            assert!(Frames::parse(bytes).is_none(), "{bytes:?}");
+            assert!(ParsedBurstFrames::parse(bytes).is_none(), "{bytes:?}");
         }
         let mut bytes = Vec::new();
         write_ack(&fields(3), [(0, 3)].into_iter(), 1000, &mut bytes);
         let at = bytes.len() - 1;
         bytes[at] = 4;
-        assert!(Frames::parse(&bytes).is_none(), "a range below 0");
+        assert!(ParsedBurstFrames::parse(&bytes).is_none(), "a range below 0");
     }
 
     #[test]
@@ -477,7 +486,9 @@ mod tests {
         let mut bytes = Vec::new();
         write_ack(&fields(100_000), ranges, 500, &mut bytes);
         assert!((480..=500).contains(&bytes.len()));
-        let Some(Frame::Ack(ack)) = Frames::parse(&bytes).unwrap().next() else { panic!() };
+        let Some(BurstFrame::Ack(ack)) = ParsedBurstFrames::parse(&bytes).unwrap().next() else {
+            panic!()
+        };
         assert!(ack.ranges().count() > 100);
     }
 
@@ -488,9 +499,9 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let bytes = [&[kind][..], &bytes].concat();
-            if let Some(frames) = Frames::parse(&bytes) {
+            if let Some(frames) = ParsedBurstFrames::parse(&bytes) {
                 for frame in frames {
-                    if let Frame::Ack(ack) = frame {
+                    if let BurstFrame::Ack(ack) = frame {
                         let mut below = ack.largest + 1;
                         for (first, last) in ack.ranges() {
                             prop_assert!(first <= last && last < below);

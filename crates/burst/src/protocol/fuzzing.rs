@@ -4,18 +4,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
-use sharing::Generator;
-use udp::streams::{Connection as _, Datagram, Endpoint, Load, Phase, Routed};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sharing::RandomGenerator;
+use udp::streams::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection as _, UdpStreamEndpoint,
+    UdpStreamPhase,
+};
 
-use super::frame::{self, AckFields, Frame, Frames, Generation, Repair, StreamFlags};
-use super::packet::Packet;
-use super::{Config, Connection, Listener, ListenerSecurity, Security};
+use super::frame::{
+    self, AckFields, BurstFrame, ParsedBurstFrames, RepairFrame, RepairGeneration, StreamFrameFlags,
+};
+use super::packet::BurstDatagram;
+use super::{BurstConfig, BurstConnection, BurstListener, BurstListenerSecurity, BurstSecurity};
 
 /// What happens to a connection. Its peer has the right keys, and does what it likes.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
-pub enum Step {
+pub enum BurstFuzzStep {
     /// A datagram of anybody.
     Datagram(Vec<u8>),
     /// A packet of the peer with these frames.
@@ -43,26 +48,26 @@ pub enum Step {
 
 const BUFFER: usize = 100_000;
 
-fn config() -> Config {
-    Config { send_buffer: BUFFER, receive_buffer: BUFFER, train: 8, ..Config::default() }
+fn config() -> BurstConfig {
+    BurstConfig { send_buffer: BUFFER, receive_buffer: BUFFER, train: 8, ..BurstConfig::default() }
 }
 
 fn address(last: u8) -> SocketAddr {
     ([192, 0, 2, last], 9).into()
 }
 
-fn security() -> (SecretKey, PublicKey, ListenerSecurity) {
-    let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+fn security() -> (IdentitySecretKey, IdentityPublicKey, BurstListenerSecurity) {
+    let (one, two) = (IdentitySecretKey::new(&[1; 32]), IdentitySecretKey::new(&[2; 32]));
     let (expected, public) = (one.public(), two.public());
-    let known = Arc::new(move |key: &PublicKey| *key == expected);
-    (one, public, ListenerSecurity::Noise(Arc::new(two), known))
+    let known = Arc::new(move |key: &IdentityPublicKey| *key == expected);
+    (one, public, BurstListenerSecurity::Noise(Arc::new(two), known))
 }
 
 /// Parses datagrams and frames.
 pub fn packet(bytes: &[u8]) {
-    Packet::parse(bytes);
-    for frame in Frames::parse(bytes).into_iter().flatten() {
-        if let Frame::Ack(ack) = frame {
+    BurstDatagram::parse(bytes);
+    for frame in ParsedBurstFrames::parse(bytes).into_iter().flatten() {
+        if let BurstFrame::Ack(ack) = frame {
             ack.ranges().for_each(drop);
         }
     }
@@ -74,16 +79,18 @@ pub fn packet(bytes: &[u8]) {
 /// If they do, or are not.
 pub fn listener(datagrams: &[Vec<u8>]) {
     let (_, _, security) = security();
-    let generator = Generator::seeded().expect("the system has random bytes");
-    let mut listener = Listener::new(config(), security, generator).expect("as above");
+    let generator = RandomGenerator::seeded().expect("the system has random bytes");
+    let mut listener = BurstListener::new(config(), security, generator).expect("as above");
     for bytes in datagrams {
-        let datagram = Datagram { from: address(1), bytes, arrived_at: Duration::ZERO };
-        match listener.handle_datagram(Duration::ZERO, &datagram, Load::Light) {
-            Routed::Accept { .. } | Routed::To(_) => panic!("a connection of a stranger"),
-            Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
+        let datagram = ReceivedDatagram { from: address(1), bytes, arrived_at: Duration::ZERO };
+        match listener.handle_datagram(Duration::ZERO, &datagram, ListenerLoad::Light) {
+            DatagramRouting::Accept { .. } | DatagramRouting::To(_) => {
+                panic!("a connection of a stranger")
+            }
+            DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
                 assert!(answer.len() < bytes.len());
             }
-            Routed::NotMine | Routed::Nothing => {}
+            DatagramRouting::NotMine | DatagramRouting::Nothing => {}
         }
         assert_eq!(listener.connections(), 0);
     }
@@ -94,34 +101,34 @@ pub fn listener(datagrams: &[Vec<u8>]) {
 ///
 /// # Panics
 /// If it does not.
-pub fn connection(steps: &[Step]) {
+pub fn connection(steps: &[BurstFuzzStep]) {
     let mut now = Duration::from_secs(1);
     let (mut peer, mut own) = connect(now);
     let mut buffer = vec![0; 1 << 16];
     for step in steps {
         let mut frames = Vec::new();
         match step {
-            Step::Datagram(bytes) => arrive(&mut own, now, bytes),
-            Step::Frames(bytes) => frames.clone_from(bytes),
-            Step::Stream(offset, len, is_end) => {
+            BurstFuzzStep::Datagram(bytes) => arrive(&mut own, now, bytes),
+            BurstFuzzStep::Frames(bytes) => frames.clone_from(bytes),
+            BurstFuzzStep::Stream(offset, len, is_end) => {
                 let (is_end, is_first) = (*is_end, len % 3 == 0);
-                let flags = StreamFlags { is_end, is_urgent: false, is_first };
+                let flags = StreamFrameFlags { is_end, is_urgent: false, is_first };
                 frame::write_stream((*offset % 300_000).into(), flags, &mut frames);
                 frames.resize(frames.len() + usize::from(*len % 1400), 7);
             }
-            Step::Repair(start, len, [repair_symbols, index], symbol_len) => {
+            BurstFuzzStep::Repair(start, len, [repair_symbols, index], symbol_len) => {
                 let symbol = vec![7; usize::from(*symbol_len % 1400)];
-                let generation = Generation {
+                let generation = RepairGeneration {
                     start: (*start).into(),
                     len: *len,
                     symbol_len: symbol.len(),
                     is_end: index % 2 == 0,
                     repair_symbols: *repair_symbols,
                 };
-                let repair = Repair { generation, index: *index, symbol: &symbol };
+                let repair = RepairFrame { generation, index: *index, symbol: &symbol };
                 frame::write_repair(&repair, &mut frames);
             }
-            Step::Ack(back, [stream_end, window], ranges) => {
+            BurstFuzzStep::Ack(back, [stream_end, window], ranges) => {
                 let fields = AckFields {
                     train_rate: Some(f64::from(*back) * 1e6),
                     largest: u64::from(*back),
@@ -139,11 +146,13 @@ pub fn connection(steps: &[Step]) {
                 });
                 frame::write_ack(&fields, ranges, 1200, &mut frames);
             }
-            Step::Write(len) => drop(own.write(&buffer[..usize::from(*len)], now)),
-            Step::Read(len) => drop(own.read(&mut buffer[..usize::from(*len)], now)),
-            Step::Wait(milliseconds) => now += Duration::from_millis((*milliseconds).into()),
-            Step::Finish => own.finish(now),
-            Step::Close => own.close(now),
+            BurstFuzzStep::Write(len) => drop(own.write(&buffer[..usize::from(*len)], now)),
+            BurstFuzzStep::Read(len) => drop(own.read(&mut buffer[..usize::from(*len)], now)),
+            BurstFuzzStep::Wait(milliseconds) => {
+                now += Duration::from_millis((*milliseconds).into());
+            }
+            BurstFuzzStep::Finish => own.finish(now),
+            BurstFuzzStep::Close => own.close(now),
         }
         if !frames.is_empty() {
             let datagram = peer.forge(now, frames);
@@ -158,31 +167,31 @@ pub fn connection(steps: &[Step]) {
             assert!(sent < 10_000, "it sends for ever");
         }
         let due = own.poll_timeout().is_some_and(|at| at <= now);
-        assert!(!due || own.state().phase != Phase::Over, "it is always due");
+        assert!(!due || own.state().phase != UdpStreamPhase::Over, "it is always due");
         assert!(own.is_bounded());
     }
 }
 
-fn arrive(connection: &mut Connection, now: Duration, bytes: &[u8]) {
-    let datagram = Datagram { from: address(1), bytes, arrived_at: now };
+fn arrive(connection: &mut BurstConnection, now: Duration, bytes: &[u8]) {
+    let datagram = ReceivedDatagram { from: address(1), bytes, arrived_at: now };
     connection.handle_datagram(now, &datagram);
 }
 
 /// A client and a listener's end that are connected.
-fn connect(now: Duration) -> (Connection, Box<Connection>) {
+fn connect(now: Duration) -> (BurstConnection, Box<BurstConnection>) {
     let (one, public, security) = security();
-    let mut generator = Generator::seeded().expect("the system has random bytes");
-    let to_two = Security::Noise(&one, public);
-    let client = Connection::connect(config(), address(2), &to_two, &mut generator, now);
+    let mut generator = RandomGenerator::seeded().expect("the system has random bytes");
+    let to_two = BurstSecurity::Noise(&one, public);
+    let client = BurstConnection::connect(config(), address(2), &to_two, &mut generator, now);
     let mut client = client.expect("as above");
-    let mut listener = Listener::new(config(), security, generator).expect("as above");
-    let mut server: Option<Box<Connection>> = None;
-    while client.state().phase != Phase::Open
-        || server.as_ref().is_none_or(|server| server.state().phase != Phase::Open)
+    let mut listener = BurstListener::new(config(), security, generator).expect("as above");
+    let mut server: Option<Box<BurstConnection>> = None;
+    while client.state().phase != UdpStreamPhase::Open
+        || server.as_ref().is_none_or(|server| server.state().phase != UdpStreamPhase::Open)
     {
         let mut bytes = Vec::new();
         while client.poll_transmit(now, &mut bytes).is_some() {
-            let datagram = Datagram { from: address(1), bytes: &bytes, arrived_at: now };
+            let datagram = ReceivedDatagram { from: address(1), bytes: &bytes, arrived_at: now };
             match &mut server {
                 Some(server) => server.handle_datagram(now, &datagram),
                 None => server = listener.handle(now, &datagram),
@@ -191,7 +200,7 @@ fn connect(now: Duration) -> (Connection, Box<Connection>) {
         }
         let server = server.as_mut().expect("the hello is right");
         while server.poll_transmit(now, &mut bytes).is_some() {
-            let datagram = Datagram { from: address(2), bytes: &bytes, arrived_at: now };
+            let datagram = ReceivedDatagram { from: address(2), bytes: &bytes, arrived_at: now };
             client.handle_datagram(now, &datagram);
             bytes.clear();
         }
@@ -201,40 +210,43 @@ fn connect(now: Duration) -> (Connection, Box<Connection>) {
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
 
-    fn bytes(rng: &mut Rng, max: usize) -> Vec<u8> {
+    fn bytes(rng: &mut SeededRng, max: usize) -> Vec<u8> {
         rng.bytes::<1500>()[..rng.index(max.min(1500))].to_vec()
     }
 
-    fn step(rng: &mut Rng) -> Step {
-        let near = |rng: &mut Rng| [0, 1, 1400, 50_000, 99_999, 200_000, u32::MAX][rng.index(7)];
-        let len = |rng: &mut Rng| [0, 1, 500, 1399, 3000][rng.index(5)];
-        let word = |rng: &mut Rng| u32::from_be_bytes(rng.bytes());
+    fn step(rng: &mut SeededRng) -> BurstFuzzStep {
+        let near =
+            |rng: &mut SeededRng| [0, 1, 1400, 50_000, 99_999, 200_000, u32::MAX][rng.index(7)];
+        let len = |rng: &mut SeededRng| [0, 1, 500, 1399, 3000][rng.index(5)];
+        let word = |rng: &mut SeededRng| u32::from_be_bytes(rng.bytes());
         match rng.below(40) {
-            0..4 => Step::Datagram(bytes(rng, 80)),
-            4..8 => Step::Frames([&[rng.bytes::<1>()[0] % 16][..], &bytes(rng, 80)].concat()),
-            8..18 => Step::Stream(word(rng) % 150_000, len(rng), rng.below(100) == 0),
-            18..22 => Step::Repair(near(rng), near(rng), rng.bytes(), len(rng)),
+            0..4 => BurstFuzzStep::Datagram(bytes(rng, 80)),
+            4..8 => {
+                BurstFuzzStep::Frames([&[rng.bytes::<1>()[0] % 16][..], &bytes(rng, 80)].concat())
+            }
+            8..18 => BurstFuzzStep::Stream(word(rng) % 150_000, len(rng), rng.below(100) == 0),
+            18..22 => BurstFuzzStep::Repair(near(rng), near(rng), rng.bytes(), len(rng)),
             22..26 => {
                 let ranges = (0..rng.index(6)).map(|_| rng.bytes::<2>().map(|it| it % 4)).collect();
-                Step::Ack(rng.bytes::<1>()[0] % 32, [near(rng), near(rng)], ranges)
+                BurstFuzzStep::Ack(rng.bytes::<1>()[0] % 32, [near(rng), near(rng)], ranges)
             }
-            26..30 => Step::Write(len(rng)),
-            30..34 => Step::Read(len(rng)),
-            34..38 => Step::Wait([0, 1, 20, 400][rng.index(4)]),
-            38 if rng.chance(3) => Step::Finish,
-            39 if rng.chance(3) => Step::Close,
-            _ => Step::Write(1),
+            26..30 => BurstFuzzStep::Write(len(rng)),
+            30..34 => BurstFuzzStep::Read(len(rng)),
+            34..38 => BurstFuzzStep::Wait([0, 1, 20, 400][rng.index(4)]),
+            38 if rng.chance(3) => BurstFuzzStep::Finish,
+            39 if rng.chance(3) => BurstFuzzStep::Close,
+            _ => BurstFuzzStep::Write(1),
         }
     }
 
     #[test]
     fn random_steps_keep_a_connection_within_its_bounds() {
         sim::run_seeds(1000, |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             let steps: Vec<_> = (0..200).map(|_| step(&mut rng)).collect();
             connection(&steps);
         });
@@ -245,14 +257,14 @@ mod tests {
     #[test]
     fn a_million_datagrams_at_a_listener_change_nothing() {
         let (one, public, security) = security();
-        let mut generator = Generator::seeded().unwrap();
-        let to_two = Security::Noise(&one, public);
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let to_two = BurstSecurity::Noise(&one, public);
         let start = Duration::ZERO;
-        let client = Connection::connect(config(), address(2), &to_two, &mut generator, start);
+        let client = BurstConnection::connect(config(), address(2), &to_two, &mut generator, start);
         let mut hello = Vec::new();
         client.unwrap().poll_transmit(start, &mut hello);
-        let mut listener = Listener::new(config(), security, generator).unwrap();
-        let mut rng = Rng::new(1);
+        let mut listener = BurstListener::new(config(), security, generator).unwrap();
+        let mut rng = SeededRng::new(1);
         let (mut accepted, mut bytes_in, mut bytes_out) = (0, 0, 0);
         for number in 0..1_000_000 {
             let now = Duration::from_micros(number);
@@ -271,11 +283,13 @@ mod tests {
                 }
             };
             bytes_in += changed.len();
-            let datagram = Datagram { from: address(1), bytes: &changed, arrived_at: now };
-            match listener.handle_datagram(now, &datagram, Load::Light) {
-                Routed::Accept { .. } => accepted += 1,
-                Routed::Answer(answer) | Routed::Refuse { answer, .. } => bytes_out += answer.len(),
-                Routed::To(_) | Routed::NotMine | Routed::Nothing => {}
+            let datagram = ReceivedDatagram { from: address(1), bytes: &changed, arrived_at: now };
+            match listener.handle_datagram(now, &datagram, ListenerLoad::Light) {
+                DatagramRouting::Accept { .. } => accepted += 1,
+                DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
+                    bytes_out += answer.len();
+                }
+                DatagramRouting::To(_) | DatagramRouting::NotMine | DatagramRouting::Nothing => {}
             }
             assert_eq!(listener.connections(), accepted);
         }

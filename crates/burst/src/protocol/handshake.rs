@@ -8,24 +8,24 @@ mod server;
 
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-pub(super) use client::{Client, ClientSecurity, draw_id};
-pub(super) use cookies::Cookies;
-pub(super) use crypt::Crypt;
-pub(super) use server::{MeasuredTrain, Refused, Server};
+pub(super) use client::{BurstClientHandshake, BurstHandshakeSecurity, random_connection_id};
+pub(super) use cookies::BurstCookies;
+pub(super) use crypt::BurstPacketCipher;
+pub(super) use server::{BurstServerHandshake, MeasuredTrain, RefusedBurstHello};
 
-use super::packet::ConnectionId;
+use super::packet::BurstConnectionId;
 
 /// The bytes that IPv4 and UDP add to a datagram. IPv6 adds 20 more, which makes no difference to a
 /// rate that others share.
 pub(super) const IP_OVERHEAD: usize = 28;
 
 /// What a handshake has agreed on.
-pub(super) struct Established {
-    pub(super) crypt: Crypt,
+pub(super) struct BurstHandshakeResult {
+    pub(super) crypt: BurstPacketCipher,
     /// What packets to the peer begin with.
-    pub(super) peer_id: ConnectionId,
+    pub(super) peer_id: BurstConnectionId,
     /// How far the stream may be sent.
     pub(super) window: u64,
     /// The measured rate in bytes/s.
@@ -33,5 +33,5 @@ pub(super) struct Established {
     /// The longest datagram that the path is known to carry.
     pub(super) longest: usize,
     pub(super) round_trip: Option<Duration>,
-    pub(super) peer_key: Option<PublicKey>,
+    pub(super) peer_key: Option<IdentityPublicKey>,
 }

@@ -5,23 +5,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::{Generator, RandomError};
-use udp::streams::{Datagram, Endpoint, Load, Routed};
+use keys::IdentitySecretKey;
+use sharing::{RandomError, RandomGenerator};
+use udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint};
 
-use super::config::{Config, Known};
-use super::connection::Connection;
-use super::handshake::{Cookies, Refused, Server, draw_id};
-use super::packet::{self, ConnectionId, Handshake, Hello, Mode, Packet, Reason};
+use super::config::{BurstConfig, ClientKeyFilter};
+use super::connection::BurstConnection;
+use super::handshake::{
+    BurstCookies, BurstServerHandshake, RefusedBurstHello, random_connection_id,
+};
+use super::packet::{
+    self, BurstConnectionId, BurstDatagram, BurstEncryptionMode, BurstHandshakeMessage, BurstHello,
+    BurstRefusalReason,
+};
 
 /// The name of the protocol.
 const NAME: &str = "burst";
 
 /// Whom a listener accepts.
 #[derive(Clone)]
-pub enum ListenerSecurity {
+pub enum BurstListenerSecurity {
     /// Clients with a known key; packets are encrypted. The own key, and whose are known.
-    Noise(Arc<SecretKey>, Known),
+    Noise(Arc<IdentitySecretKey>, ClientKeyFilter),
     /// Everybody; everybody on the path can read and change the streams.
     Insecure,
 }
@@ -31,81 +36,89 @@ pub enum ListenerSecurity {
 const HANDSHAKES_PER_S: f64 = 200.0;
 
 /// A listener.
-pub struct Listener {
-    config: Config,
-    security: ListenerSecurity,
-    generator: Generator,
-    cookies: Cookies,
+pub struct BurstListener {
+    config: BurstConfig,
+    security: BurstListenerSecurity,
+    generator: RandomGenerator,
+    cookies: BurstCookies,
     /// The connections by their ids here, and by their clients' addresses and ids there.
-    ids: HashMap<ConnectionId, u64>,
-    attempts: HashMap<(SocketAddr, ConnectionId), u64>,
+    ids: HashMap<BurstConnectionId, u64>,
+    attempts: HashMap<(SocketAddr, BurstConnectionId), u64>,
     /// Both by their numbers.
-    connections: HashMap<u64, (ConnectionId, (SocketAddr, ConnectionId))>,
+    connections: HashMap<u64, (BurstConnectionId, (SocketAddr, BurstConnectionId))>,
     next: u64,
     /// How many hellos may cost computations without a cookie, at what time.
-    allowed: (f64, Duration),
+    hello_tokens: (f64, Duration),
 }
 
-impl Listener {
+impl BurstListener {
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn new(
-        config: Config,
-        security: ListenerSecurity,
-        mut generator: Generator,
+        config: BurstConfig,
+        security: BurstListenerSecurity,
+        mut generator: RandomGenerator,
     ) -> Result<Self, RandomError> {
         Ok(Self {
             config,
             security,
-            cookies: Cookies::new(generator.array()?),
+            cookies: BurstCookies::new(generator.array()?),
             generator,
             ids: HashMap::new(),
             attempts: HashMap::new(),
             connections: HashMap::new(),
             next: 0,
-            allowed: (HANDSHAKES_PER_S, Duration::ZERO),
+            hello_tokens: (HANDSHAKES_PER_S, Duration::ZERO),
         })
     }
 
     fn handle_hello(
         &mut self,
         now: Duration,
-        datagram: &Datagram<'_>,
-        client: ConnectionId,
-        hello: &Hello<'_>,
-        load: Load,
-    ) -> Result<(u64, Connection), Routed> {
+        datagram: &ReceivedDatagram<'_>,
+        client: BurstConnectionId,
+        hello: &BurstHello<'_>,
+        load: ListenerLoad,
+    ) -> Result<(u64, BurstConnection), DatagramRouting> {
         let attempt = (datagram.from, client);
         if let Some(&id) = self.attempts.get(&attempt) {
-            return Err(Routed::To(id));
+            return Err(DatagramRouting::To(id));
         }
-        let is_encrypted = matches!(self.security, ListenerSecurity::Noise(..));
-        if is_encrypted != (hello.mode == Mode::Noise) {
-            return Err(self.refuse(client, Reason::OtherMode));
+        let is_encrypted = matches!(self.security, BurstListenerSecurity::Noise(..));
+        if is_encrypted != (hello.mode == BurstEncryptionMode::Noise) {
+            return Err(self.refuse(client, BurstRefusalReason::OtherMode));
         }
-        if load == Load::Full {
-            return Err(self.refuse(client, Reason::Busy));
+        if load == ListenerLoad::Full {
+            return Err(self.refuse(client, BurstRefusalReason::Busy));
         }
         let is_proven = self.cookies.verify(now, datagram.from, client, &hello.cookie);
-        if !is_proven && (load == Load::Heavy || !self.is_allowed(now)) {
+        if !is_proven && (load == ListenerLoad::Heavy || !self.take_hello_token(now)) {
             let cookie = self.cookies.make(now, datagram.from, client);
-            return Err(Routed::Answer(packet::retry(client, cookie)));
+            return Err(DatagramRouting::Answer(packet::retry(client, cookie)));
         }
-        let (Ok(own_id), Ok(secret)) = (draw_id(&mut self.generator), self.generator.array())
+        let (Ok(own_id), Ok(secret)) =
+            (random_connection_id(&mut self.generator), self.generator.array())
         else {
-            return Err(Routed::Nothing);
+            return Err(DatagramRouting::Nothing);
         };
         let own = match &self.security {
-            ListenerSecurity::Noise(own, known) => Some((&**own, known)),
-            ListenerSecurity::Insecure => None,
+            BurstListenerSecurity::Noise(own, known) => Some((&**own, known)),
+            BurstListenerSecurity::Insecure => None,
         };
         let window = self.config.receive_buffer as u64;
         let at = datagram.arrived_at.min(now);
-        let server = Server::new(own, [own_id, client], window, hello, &mut self.generator, at);
+        let server = BurstServerHandshake::new(
+            own,
+            [own_id, client],
+            window,
+            hello,
+            &mut self.generator,
+            at,
+        );
         let server = match server {
             Ok(server) => server,
-            Err(Refused(Some(reason))) => return Err(self.refuse(client, reason)),
-            Err(Refused(None)) => return Err(Routed::Nothing),
+            Err(RefusedBurstHello(Some(reason))) => return Err(self.refuse(client, reason)),
+            Err(RefusedBurstHello(None)) => return Err(DatagramRouting::Nothing),
         };
         let id = self.next;
         self.next += 1;
@@ -113,32 +126,33 @@ impl Listener {
         self.attempts.insert(attempt, id);
         self.connections.insert(id, (own_id, attempt));
         let ids = [own_id, client];
-        let connection = Connection::answer(self.config, server, ids, datagram.from, secret, now);
+        let connection =
+            BurstConnection::answer(self.config, server, ids, datagram.from, secret, now);
         Ok((id, connection))
     }
 
-    fn refuse(&self, client: ConnectionId, reason: Reason) -> Routed {
+    fn refuse(&self, client: BurstConnectionId, reason: BurstRefusalReason) -> DatagramRouting {
         let why = match (reason, &self.security) {
-            (Reason::OtherKey, _) => "it expects another key here",
-            (Reason::UnknownKey, _) => "its key is not one that may connect here",
-            (Reason::OtherMode, ListenerSecurity::Noise(..)) => {
+            (BurstRefusalReason::OtherKey, _) => "it expects another key here",
+            (BurstRefusalReason::UnknownKey, _) => "its key is not one that may connect here",
+            (BurstRefusalReason::OtherMode, BurstListenerSecurity::Noise(..)) => {
                 "it connects without encryption, which is refused here; give it this end's key"
             }
-            (Reason::OtherMode, ListenerSecurity::Insecure) => {
+            (BurstRefusalReason::OtherMode, BurstListenerSecurity::Insecure) => {
                 "it connects with encryption, and this end is insecure; both must be"
             }
-            (Reason::OtherVersion, _) => "it has another version: update the older end",
-            (Reason::Busy, _) => "too many connections wait to be accepted",
+            (BurstRefusalReason::OtherVersion, _) => "it has another version: update the older end",
+            (BurstRefusalReason::Busy, _) => "too many connections wait to be accepted",
         };
-        Routed::Refuse { answer: packet::refusal(client, reason), why }
+        DatagramRouting::Refuse { answer: packet::refusal(client, reason), why }
     }
 
     /// Whether a hello without a cookie may cost computations.
-    fn is_allowed(&mut self, now: Duration) -> bool {
-        let (allowed, at) = self.allowed;
+    fn take_hello_token(&mut self, now: Duration) -> bool {
+        let (allowed, at) = self.hello_tokens;
         let gained = now.saturating_sub(at).as_secs_f64() * HANDSHAKES_PER_S;
         let allowed = (allowed + gained).min(HANDSHAKES_PER_S);
-        self.allowed = ((allowed - 1.0).max(0.0), now);
+        self.hello_tokens = ((allowed - 1.0).max(0.0), now);
         allowed >= 1.0
     }
 
@@ -147,13 +161,14 @@ impl Listener {
     pub(super) fn handle(
         &mut self,
         now: Duration,
-        hello: &Datagram<'_>,
-    ) -> Option<Box<Connection>> {
-        let Some(Packet::Handshake(client, Handshake::Hello(content))) = Packet::parse(hello.bytes)
+        hello: &ReceivedDatagram<'_>,
+    ) -> Option<Box<BurstConnection>> {
+        let Some(BurstDatagram::Handshake(client, BurstHandshakeMessage::Hello(content))) =
+            BurstDatagram::parse(hello.bytes)
         else {
             return None;
         };
-        let made = self.handle_hello(now, hello, client, &content, Load::Light);
+        let made = self.handle_hello(now, hello, client, &content, ListenerLoad::Light);
         made.ok().map(|(_, connection)| Box::new(connection))
     }
 
@@ -164,34 +179,43 @@ impl Listener {
     }
 }
 
-impl Endpoint for Listener {
+impl UdpStreamEndpoint for BurstListener {
     fn protocol(&self) -> &'static str {
         NAME
     }
 
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed {
-        match Packet::parse(datagram.bytes) {
-            None => Routed::NotMine,
-            Some(Packet::Sealed { to, .. }) => {
-                self.ids.get(&to).map_or(Routed::NotMine, |&id| Routed::To(id))
+    fn handle_datagram(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: ListenerLoad,
+    ) -> DatagramRouting {
+        match BurstDatagram::parse(datagram.bytes) {
+            None => DatagramRouting::NotMine,
+            Some(BurstDatagram::Sealed { to, .. }) => {
+                self.ids.get(&to).map_or(DatagramRouting::NotMine, |&id| DatagramRouting::To(id))
             }
-            Some(Packet::Handshake(client, handshake)) => match handshake {
-                Handshake::Hello(hello) => {
+            Some(BurstDatagram::Handshake(client, handshake)) => match handshake {
+                BurstHandshakeMessage::Hello(hello) => {
                     match self.handle_hello(now, datagram, client, &hello, load) {
                         Ok((id, connection)) => {
-                            Routed::Accept { id, connection: Box::new(connection) }
+                            DatagramRouting::Accept { id, connection: Box::new(connection) }
                         }
                         Err(routed) => routed,
                     }
                 }
-                Handshake::OtherVersion => self.refuse(client, Reason::OtherVersion),
-                Handshake::Train(..) => {
+                BurstHandshakeMessage::OtherVersion => {
+                    self.refuse(client, BurstRefusalReason::OtherVersion)
+                }
+                BurstHandshakeMessage::Train(..) => {
                     let attempt = (datagram.from, client);
-                    self.attempts.get(&attempt).map_or(Routed::Nothing, |&id| Routed::To(id))
+                    self.attempts
+                        .get(&attempt)
+                        .map_or(DatagramRouting::Nothing, |&id| DatagramRouting::To(id))
                 }
-                Handshake::Answer(_) | Handshake::Retry(_) | Handshake::Refusal(..) => {
-                    Routed::Nothing
-                }
+                BurstHandshakeMessage::Answer(_)
+                | BurstHandshakeMessage::Retry(_)
+                | BurstHandshakeMessage::Refusal(..) => DatagramRouting::Nothing,
             },
         }
     }

@@ -34,9 +34,9 @@ const MESSAGE_AT: usize = COOKIE_AT + COOKIE_LEN;
 
 /// What the receiver of packets tells connections apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::protocol) struct ConnectionId(u64);
+pub(in crate::protocol) struct BurstConnectionId(u64);
 
-impl ConnectionId {
+impl BurstConnectionId {
     /// `None` if a datagram with this id looked like one of a handshake.
     pub(in crate::protocol) fn new(random: [u8; 8]) -> Option<Self> {
         (random[..7] != MAGIC[..]).then_some(Self(u64::from_be_bytes(random)))
@@ -50,24 +50,24 @@ impl ConnectionId {
 
 /// Whether a connection is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Mode {
+pub(in crate::protocol) enum BurstEncryptionMode {
     Insecure = 0,
     Noise = 1,
 }
 
 /// A datagram.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Packet<'a> {
+pub(in crate::protocol) enum BurstDatagram<'a> {
     /// Of a handshake, about the connection with this id at the client.
-    Handshake(ConnectionId, Handshake<'a>),
+    Handshake(BurstConnectionId, BurstHandshakeMessage<'a>),
     /// Of a connection with this id at its receiver.
-    Sealed { to: ConnectionId, number: u64, sealed: &'a [u8] },
+    Sealed { to: BurstConnectionId, number: u64, sealed: &'a [u8] },
 }
 
 /// What the datagrams of a handshake contain.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Handshake<'a> {
-    Hello(Hello<'a>),
+pub(in crate::protocol) enum BurstHandshakeMessage<'a> {
+    Hello(BurstHello<'a>),
     /// A hello of another version.
     OtherVersion,
     /// Its position in a train, and the number of datagrams in it.
@@ -75,13 +75,13 @@ pub(in crate::protocol) enum Handshake<'a> {
     /// The second message.
     Answer(&'a [u8]),
     Retry([u8; COOKIE_LEN]),
-    Refusal(Reason),
+    Refusal(BurstRefusalReason),
 }
 
 /// The first datagram of a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Hello<'a> {
-    pub(in crate::protocol) mode: Mode,
+pub(in crate::protocol) struct BurstHello<'a> {
+    pub(in crate::protocol) mode: BurstEncryptionMode,
     /// The number of datagrams in the train behind it.
     pub(in crate::protocol) train: u8,
     /// Zeros if there is none.
@@ -94,7 +94,7 @@ pub(in crate::protocol) struct Hello<'a> {
 
 /// Why a listener refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Reason {
+pub(in crate::protocol) enum BurstRefusalReason {
     /// The client expects a listener with another key.
     OtherKey = 1,
     /// The listener does not expect this client.
@@ -107,24 +107,24 @@ pub(in crate::protocol) enum Reason {
     Busy = 5,
 }
 
-impl<'a> Packet<'a> {
+impl<'a> BurstDatagram<'a> {
     /// `None` if it is not a datagram of this protocol.
     pub(in crate::protocol) fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (header, content) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let number = u64::from_be_bytes(*header.last_chunk()?);
         if header[..7] != MAGIC[..] {
-            let to = ConnectionId(u64::from_be_bytes(*header.first_chunk()?));
+            let to = BurstConnectionId(u64::from_be_bytes(*header.first_chunk()?));
             let is_packet = number <= MAX_NUMBER && datagram.len() <= MAX_DATAGRAM_LEN;
             return is_packet.then_some(Self::Sealed { to, number, sealed: content });
         }
-        let id = ConnectionId::new(number.to_be_bytes())?;
+        let id = BurstConnectionId::new(number.to_be_bytes())?;
         let handshake = match header[7] {
             HELLO if datagram.len() < MIN_DATAGRAM_LEN => return None,
-            HELLO if datagram[16] != VERSION => Handshake::OtherVersion,
-            HELLO => Handshake::Hello(Hello {
+            HELLO if datagram[16] != VERSION => BurstHandshakeMessage::OtherVersion,
+            HELLO => BurstHandshakeMessage::Hello(BurstHello {
                 mode: match datagram[17] {
-                    0 => Mode::Insecure,
-                    1 => Mode::Noise,
+                    0 => BurstEncryptionMode::Insecure,
+                    1 => BurstEncryptionMode::Noise,
                     _ => return None,
                 },
                 train: datagram[18],
@@ -133,20 +133,22 @@ impl<'a> Packet<'a> {
                 message: &datagram[MESSAGE_AT..],
             }),
             TRAIN if content.len() >= 2 && content[0] < content[1] => {
-                Handshake::Train(content[0], content[1])
+                BurstHandshakeMessage::Train(content[0], content[1])
             }
-            ANSWER => Handshake::Answer(content),
-            RETRY if content.len() == COOKIE_LEN => Handshake::Retry(*content.first_chunk()?),
+            ANSWER => BurstHandshakeMessage::Answer(content),
+            RETRY if content.len() == COOKIE_LEN => {
+                BurstHandshakeMessage::Retry(*content.first_chunk()?)
+            }
             REFUSAL => {
                 let reason = match content {
-                    [1] => Reason::OtherKey,
-                    [2] => Reason::UnknownKey,
-                    [3] => Reason::OtherMode,
-                    [4] => Reason::OtherVersion,
-                    [5] => Reason::Busy,
+                    [1] => BurstRefusalReason::OtherKey,
+                    [2] => BurstRefusalReason::UnknownKey,
+                    [3] => BurstRefusalReason::OtherMode,
+                    [4] => BurstRefusalReason::OtherVersion,
+                    [5] => BurstRefusalReason::Busy,
                     _ => return None,
                 };
-                Handshake::Refusal(reason)
+                BurstHandshakeMessage::Refusal(reason)
             }
             _ => return None,
         };
@@ -156,8 +158,8 @@ impl<'a> Packet<'a> {
 
 /// A hello without its first message, which takes the returned prologue.
 pub(in crate::protocol) fn hello(
-    id: ConnectionId,
-    mode: Mode,
+    id: BurstConnectionId,
+    mode: BurstEncryptionMode,
     train: u8,
 ) -> (Vec<u8>, [u8; PROLOGUE_LEN]) {
     let mut hello = Vec::with_capacity(MIN_DATAGRAM_LEN);
@@ -183,7 +185,7 @@ pub(in crate::protocol) fn set_cookie(hello: &mut [u8], cookie: [u8; COOKIE_LEN]
 
 /// Writes a datagram of a train of `count`.
 pub(in crate::protocol) fn write_train(
-    id: ConnectionId,
+    id: BurstConnectionId,
     position: u8,
     count: u8,
     datagram: &mut Vec<u8>,
@@ -200,23 +202,23 @@ pub(in crate::protocol) fn train_len(position: u8, count: u8) -> usize {
 }
 
 /// The datagram with the second message.
-pub(in crate::protocol) fn answer(id: ConnectionId, message: &[u8]) -> Vec<u8> {
+pub(in crate::protocol) fn answer(id: BurstConnectionId, message: &[u8]) -> Vec<u8> {
     long(ANSWER, id, &[message])
 }
 
 /// The datagram with a cookie.
-pub(in crate::protocol) fn retry(id: ConnectionId, cookie: [u8; COOKIE_LEN]) -> Vec<u8> {
+pub(in crate::protocol) fn retry(id: BurstConnectionId, cookie: [u8; COOKIE_LEN]) -> Vec<u8> {
     long(RETRY, id, &[&cookie])
 }
 
 /// The datagram that says why there is no connection.
-pub(in crate::protocol) fn refusal(id: ConnectionId, reason: Reason) -> Vec<u8> {
+pub(in crate::protocol) fn refusal(id: BurstConnectionId, reason: BurstRefusalReason) -> Vec<u8> {
     long(REFUSAL, id, &[&[reason as u8]])
 }
 
 /// Writes the header of a packet.
 pub(in crate::protocol) fn write_packet_header(
-    to: ConnectionId,
+    to: BurstConnectionId,
     number: u64,
     datagram: &mut Vec<u8>,
 ) {
@@ -224,7 +226,7 @@ pub(in crate::protocol) fn write_packet_header(
     datagram.extend(number.to_be_bytes());
 }
 
-fn long(kind: u8, id: ConnectionId, parts: &[&[u8]]) -> Vec<u8> {
+fn long(kind: u8, id: BurstConnectionId, parts: &[&[u8]]) -> Vec<u8> {
     let mut datagram = Vec::new();
     write_header(kind, id, &mut datagram);
     for part in parts {
@@ -233,7 +235,7 @@ fn long(kind: u8, id: ConnectionId, parts: &[&[u8]]) -> Vec<u8> {
     datagram
 }
 
-fn write_header(kind: u8, id: ConnectionId, datagram: &mut Vec<u8>) {
+fn write_header(kind: u8, id: BurstConnectionId, datagram: &mut Vec<u8>) {
     datagram.extend(MAGIC);
     datagram.push(kind);
     datagram.extend(id.to_bytes());
@@ -245,52 +247,59 @@ mod tests {
 
     use super::*;
 
-    fn id() -> ConnectionId {
-        ConnectionId::new([7; 8]).unwrap()
+    fn id() -> BurstConnectionId {
+        BurstConnectionId::new([7; 8]).unwrap()
     }
 
     #[test]
     fn what_is_written_is_parsed() {
-        let (mut datagram, prologue) = hello(id(), Mode::Noise, 64);
+        let (mut datagram, prologue) = hello(id(), BurstEncryptionMode::Noise, 64);
         finish_hello(&mut datagram, b"message");
         set_cookie(&mut datagram, [3; COOKIE_LEN]);
         assert_eq!(datagram.len(), MIN_DATAGRAM_LEN);
-        let Some(Packet::Handshake(from, Handshake::Hello(hello))) = Packet::parse(&datagram)
+        let Some(BurstDatagram::Handshake(from, BurstHandshakeMessage::Hello(hello))) =
+            BurstDatagram::parse(&datagram)
         else {
             panic!("not a hello");
         };
-        assert_eq!((from, hello.mode, hello.train), (id(), Mode::Noise, 64));
+        assert_eq!((from, hello.mode, hello.train), (id(), BurstEncryptionMode::Noise, 64));
         assert_eq!((hello.cookie, hello.prologue), ([3; COOKIE_LEN], prologue));
         assert_eq!(&hello.message[..8], b"message\0");
         datagram[16] = 2;
-        let other = Packet::Handshake(id(), Handshake::OtherVersion);
-        assert_eq!(Packet::parse(&datagram), Some(other));
+        let other = BurstDatagram::Handshake(id(), BurstHandshakeMessage::OtherVersion);
+        assert_eq!(BurstDatagram::parse(&datagram), Some(other));
 
         for (datagram, content) in [
-            (answer(id(), b"message"), Handshake::Answer(b"message")),
-            (retry(id(), [4; COOKIE_LEN]), Handshake::Retry([4; COOKIE_LEN])),
-            (refusal(id(), Reason::OtherMode), Handshake::Refusal(Reason::OtherMode)),
+            (answer(id(), b"message"), BurstHandshakeMessage::Answer(b"message")),
+            (retry(id(), [4; COOKIE_LEN]), BurstHandshakeMessage::Retry([4; COOKIE_LEN])),
+            (
+                refusal(id(), BurstRefusalReason::OtherMode),
+                BurstHandshakeMessage::Refusal(BurstRefusalReason::OtherMode),
+            ),
         ] {
-            assert_eq!(Packet::parse(&datagram), Some(Packet::Handshake(id(), content)));
+            assert_eq!(
+                BurstDatagram::parse(&datagram),
+                Some(BurstDatagram::Handshake(id(), content))
+            );
         }
         for (position, len) in [(59, 1232), (60, 1472)] {
             let mut datagram = Vec::new();
             write_train(id(), position, 64, &mut datagram);
             assert_eq!(datagram.len(), len);
-            let train = Packet::Handshake(id(), Handshake::Train(position, 64));
-            assert_eq!(Packet::parse(&datagram), Some(train));
+            let train = BurstDatagram::Handshake(id(), BurstHandshakeMessage::Train(position, 64));
+            assert_eq!(BurstDatagram::parse(&datagram), Some(train));
         }
         let mut datagram = Vec::new();
         write_packet_header(id(), 9, &mut datagram);
         datagram.extend(b"frames");
-        let packet = Packet::Sealed { to: id(), number: 9, sealed: b"frames" };
-        assert_eq!(Packet::parse(&datagram), Some(packet));
+        let packet = BurstDatagram::Sealed { to: id(), number: 9, sealed: b"frames" };
+        assert_eq!(BurstDatagram::parse(&datagram), Some(packet));
     }
 
     #[test]
     fn an_id_is_not_taken_for_a_handshake() {
-        assert_eq!(ConnectionId::new(*b"SNDRBST\x01"), None);
-        assert_eq!(ConnectionId::new(*b"SNDRBSU\x01").unwrap().to_bytes(), *b"SNDRBSU\x01");
+        assert_eq!(BurstConnectionId::new(*b"SNDRBST\x01"), None);
+        assert_eq!(BurstConnectionId::new(*b"SNDRBSU\x01").unwrap().to_bytes(), *b"SNDRBSU\x01");
     }
 
     proptest! {
@@ -303,7 +312,7 @@ mod tests {
                 *header = *b"SNDRBST\0";
                 header[7] = kind;
             }
-            Packet::parse(&bytes);
+            BurstDatagram::parse(&bytes);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! How fast to send: a model of the path's rate and queue, made from what arrives.
 //!
-//! [`Model`] is told of each packet that is sent, acknowledged or lost, and gives a rate and a
-//! window. It keeps no packets: what it needs to know again of one, [`Sent`], it returns from
-//! [`Model::on_sent`], and the connection hands it back.
+//! [`BurstCongestionModel`] is told of each packet that is sent, acknowledged or lost, and gives a
+//! rate and a window. It keeps no packets: what it needs to know again of one, [`PacketSendState`],
+//! it returns from [`BurstCongestionModel::on_sent`], and the connection hands it back.
 //!
 //! - *Rate of delivery*: bytes acknowledged over the time in which they were sent or arrived, by
 //!   the receiver's clock, whichever is longer; as in BBR (draft-ietf-ccwg-bbr), but without the
@@ -28,5 +28,5 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use model::Model;
-pub use reports::{Acked, Lost, Metrics, Sent};
+pub use model::BurstCongestionModel;
+pub use reports::{BurstAckEvent, BurstCongestionMetrics, BurstLossEvent, PacketSendState};

@@ -7,12 +7,12 @@ mod trains;
 
 use std::time::Duration;
 
-use buffer::{Arrival, ReceiveBuffer};
-use numbers::Received;
-use recovery::Recovery;
-use trains::Trains;
+use buffer::{BurstDataArrival, BurstReceiveBuffer};
+use numbers::ReceivedPacketNumbers;
+use recovery::RepairSymbolBuffer;
+use trains::TrainRateMeter;
 
-use super::frame::{self, AckFields, Frame, Frames, Repair};
+use super::frame::{self, AckFields, BurstFrame, ParsedBurstFrames, RepairFrame};
 
 /// The shortest and the longest time that a packet waits for its acknowledgement, and the part of
 /// the round trip that it waits otherwise.
@@ -26,11 +26,11 @@ const ACK_PACKETS: u32 = 64;
 const ACK_INTERVAL_SHARE: u32 = 64;
 
 #[derive(Debug)]
-pub(super) struct Receiving {
-    buffer: ReceiveBuffer,
-    numbers: Received,
-    recovery: Recovery,
-    trains: Trains,
+pub(super) struct BurstReceiver {
+    buffer: BurstReceiveBuffer,
+    numbers: ReceivedPacketNumbers,
+    recovery: RepairSymbolBuffer,
+    trains: TrainRateMeter,
     /// When the packet with the largest number arrived.
     largest_at: Duration,
     /// Since when packets wait for an acknowledgement, and how many.
@@ -38,12 +38,12 @@ pub(super) struct Receiving {
     /// Whether they wait no longer.
     is_urgent: bool,
     acked_at: Duration,
-    counts: Counts,
+    counts: BurstReceiveCounts,
 }
 
 /// What has arrived.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct BurstReceiveCounts {
     /// Packets with new bytes of the stream.
     pub(super) packets: u64,
     pub(super) bytes_read: u64,
@@ -51,7 +51,7 @@ pub(super) struct Counts {
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum BurstPacketOutcome {
     Taken,
     /// It counts as not received.
     Refused,
@@ -59,18 +59,18 @@ pub(super) enum Verdict {
     Violation(&'static str),
 }
 
-impl Receiving {
+impl BurstReceiver {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            buffer: ReceiveBuffer::new(capacity),
-            numbers: Received::default(),
-            recovery: Recovery::default(),
-            trains: Trains::default(),
+            buffer: BurstReceiveBuffer::new(capacity),
+            numbers: ReceivedPacketNumbers::default(),
+            recovery: RepairSymbolBuffer::default(),
+            trains: TrainRateMeter::default(),
             largest_at: Duration::ZERO,
             waiting: None,
             is_urgent: false,
             acked_at: Duration::ZERO,
-            counts: Counts::default(),
+            counts: BurstReceiveCounts::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Receiving {
         self.buffer.is_complete()
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> BurstReceiveCounts {
         self.counts
     }
 
@@ -137,29 +137,31 @@ impl Receiving {
         number: u64,
         arrived_at: Duration,
         len: usize,
-        frames: &Frames<'_>,
-    ) -> Verdict {
+        frames: &ParsedBurstFrames<'_>,
+    ) -> BurstPacketOutcome {
         let (mut is_urgent, mut is_first) = (false, false);
         for frame in frames.clone() {
             let arrival = match frame {
-                Frame::Stream(stream) => {
+                BurstFrame::Stream(stream) => {
                     is_urgent |= stream.flags.is_urgent || stream.flags.is_end;
                     is_first |= stream.flags.is_first;
                     let was_complete = self.buffer.is_complete();
                     let arrival =
                         self.buffer.insert(stream.offset, stream.data, stream.flags.is_end);
-                    self.counts.packets += u64::from(arrival == Arrival::New);
+                    self.counts.packets += u64::from(arrival == BurstDataArrival::New);
                     is_urgent |=
                         self.recover(stream.offset) || self.buffer.is_complete() && !was_complete;
                     arrival
                 }
-                Frame::Repair(repair) => self.handle_repair(&repair, &mut is_urgent),
+                BurstFrame::Repair(repair) => self.handle_repair(&repair, &mut is_urgent),
                 _ => continue,
             };
             match arrival {
-                Arrival::New | Arrival::Known => {}
-                Arrival::Refused => return Verdict::Refused,
-                Arrival::Violation => return Verdict::Violation("data beyond its window or end"),
+                BurstDataArrival::New | BurstDataArrival::Known => {}
+                BurstDataArrival::Refused => return BurstPacketOutcome::Refused,
+                BurstDataArrival::Violation => {
+                    return BurstPacketOutcome::Violation("data beyond its window or end");
+                }
             }
         }
         if self.is_newest(number) {
@@ -172,26 +174,30 @@ impl Receiving {
             *count += 1;
             self.is_urgent |= is_urgent;
         }
-        Verdict::Taken
+        BurstPacketOutcome::Taken
     }
 
-    fn handle_repair(&mut self, repair: &Repair<'_>, is_urgent: &mut bool) -> Arrival {
+    fn handle_repair(
+        &mut self,
+        repair: &RepairFrame<'_>,
+        is_urgent: &mut bool,
+    ) -> BurstDataArrival {
         let generation = &repair.generation;
         // The generation is within the window: its end is among its data.
         if generation.end() > self.buffer.announced() {
-            return Arrival::Violation;
+            return BurstDataArrival::Violation;
         }
         if self.recovery.add(repair, &self.buffer) {
             *is_urgent |= self.recover(generation.start);
         }
-        Arrival::Known
+        BurstDataArrival::Known
     }
 
     /// Recovers what repair symbols can of what is around an offset. Returns whether anything was.
     fn recover(&mut self, at: u64) -> bool {
         let mut is_recovered = false;
         for (offset, data, is_end) in self.recovery.recover(at, &self.buffer) {
-            is_recovered |= self.buffer.insert(offset, &data, is_end) == Arrival::New;
+            is_recovered |= self.buffer.insert(offset, &data, is_end) == BurstDataArrival::New;
         }
         is_recovered
     }
@@ -223,6 +229,6 @@ impl Receiving {
             stream_end: self.buffer.stream_end(),
             window: self.buffer.announce(),
         };
-        frame::write_ack(&fields, self.numbers.report(), max_len, frames);
+        frame::write_ack(&fields, self.numbers.next_ack_ranges(), max_len, frames);
     }
 }

@@ -36,7 +36,7 @@
 
 use std::sync::OnceLock;
 
-use sharing::{Combination, field};
+use sharing::{LinearCombination, field};
 
 /// The most packets of a generation.
 pub const MAX_PACKETS: usize = 128;
@@ -89,12 +89,12 @@ fn weight(repair: usize, source: usize) -> u8 {
 
 /// Makes repair packets.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct RepairEncoder {
     packets: Vec<Vec<u8>>,
     repair_packets: usize,
 }
 
-impl Encoder {
+impl RepairEncoder {
     /// For a generation of n packets and m repair packets.
     ///
     /// # Panics
@@ -128,7 +128,7 @@ impl Encoder {
 
 /// Recovers packets, from any n of the n + m in any order. It keeps n packets at most.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct RepairDecoder {
     len: usize,
     sources: Vec<Option<Vec<u8>>>,
     /// Not more than there are sources missing, unless sources came later.
@@ -136,7 +136,7 @@ pub struct Decoder {
     repair_packets: usize,
 }
 
-impl Decoder {
+impl RepairDecoder {
     /// For a generation of n packets and m repair packets, all of `len` bytes.
     ///
     /// # Panics
@@ -248,7 +248,7 @@ fn combine<S: AsRef<[u8]>>(rows: &[Vec<u8>], packets: &[S], len: usize) -> Vec<V
         return outputs;
     }
     let mut targets: Vec<&mut [u8]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-    Combination::new(rows).apply(packets, &mut targets);
+    LinearCombination::new(rows).apply(packets, &mut targets);
     outputs
 }
 
@@ -260,13 +260,18 @@ mod tests {
 
     use super::*;
 
-    fn bytes(random: &mut sim::Rng, len: usize) -> Vec<u8> {
+    fn bytes(random: &mut sim::SeededRng, len: usize) -> Vec<u8> {
         (0..len).map(|_| random.below(256).to_le_bytes()[0]).collect()
     }
 
-    fn generation(random: &mut sim::Rng, n: usize, m: usize, len: usize) -> [Vec<Vec<u8>>; 2] {
+    fn generation(
+        random: &mut sim::SeededRng,
+        n: usize,
+        m: usize,
+        len: usize,
+    ) -> [Vec<Vec<u8>>; 2] {
         let sources: Vec<Vec<u8>> = (0..n).map(|_| bytes(random, len)).collect();
-        let mut encoder = Encoder::new(n, m);
+        let mut encoder = RepairEncoder::new(n, m);
         for (index, source) in sources.iter().enumerate() {
             encoder.add(index, source);
         }
@@ -276,7 +281,7 @@ mod tests {
     /// The Gauss-Jordan inverse exists and is the one of the formula, for every size.
     #[test]
     fn the_formula_is_the_inverse() {
-        let mut random = sim::Rng::new(3);
+        let mut random = sim::SeededRng::new(3);
         for len in 1..=MAX_REPAIR_PACKETS {
             let mut draw = |from: usize| {
                 let mut all: Vec<usize> = (0..from).collect();
@@ -299,11 +304,11 @@ mod tests {
 
     #[test]
     fn every_choice_of_a_small_generation_recovers() {
-        let mut random = sim::Rng::new(1);
+        let mut random = sim::SeededRng::new(1);
         for (n, m) in [(1, 1), (2, 3), (4, 2), (5, 5), (7, 3)] {
             let [sources, repairs] = generation(&mut random, n, m, 33);
             for lost in 0..1_u32 << (n + m) {
-                let mut decoder = Decoder::new(n, m, 33);
+                let mut decoder = RepairDecoder::new(n, m, 33);
                 for index in (0..n).filter(|index| lost >> index & 1 == 0) {
                     decoder.add_source(index, &sources[index]);
                 }
@@ -326,9 +331,9 @@ mod tests {
         #[test]
         fn any_n_recover(n in 1..=MAX_PACKETS, m in 0..=MAX_REPAIR_PACKETS, len in 0..200_usize,
                          seed in any::<u64>()) {
-            let mut random = sim::Rng::new(seed);
+            let mut random = sim::SeededRng::new(seed);
             let [sources, repairs] = generation(&mut random, n, m, len);
-            let mut decoder = Decoder::new(n, m, len);
+            let mut decoder = RepairDecoder::new(n, m, len);
             let mut left: Vec<usize> = (0..n + m).collect();
             let mut given = Vec::new();
             for _ in 0..n {
@@ -358,8 +363,8 @@ mod tests {
         #[test]
         fn short_packets_are_padded(lens in prop::collection::vec(0..50_usize, 2..20)) {
             let longest = *lens.iter().max().expect("two at least");
-            let (n, mut encoder) = (lens.len(), Encoder::new(lens.len(), 1));
-            let mut decoder = Decoder::new(n, 1, longest);
+            let (n, mut encoder) = (lens.len(), RepairEncoder::new(lens.len(), 1));
+            let mut decoder = RepairDecoder::new(n, 1, longest);
             for (index, &len) in lens.iter().enumerate() {
                 encoder.add(index, &vec![7; len]);
                 if index > 0 {
@@ -400,7 +405,7 @@ mod tests {
     /// So many fail as were allowed, with random losses.
     #[test]
     fn as_many_fail_as_are_allowed() {
-        let mut random = sim::Rng::new(11);
+        let mut random = sim::SeededRng::new(11);
         for (n, loss, target) in [(128, 0.01, 0.02), (20, 0.05, 0.01), (128, 0.0005, 0.002)] {
             let m = count(n, loss, target);
             let mut lose = || random.below(1_000_000) < (loss * 1e6) as u64;

@@ -9,15 +9,15 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use buffer::SendBuffer;
-use flight::Flight;
-use pacer::{Pacer, bytes_f64};
-use repairs::Repairs;
+use buffer::BurstSendBuffer;
+use flight::BurstPacketsInFlight;
+use pacer::{TrainPacer, bytes_f64};
+use repairs::RepairSymbolQueue;
 
-pub(super) use flight::Content;
-pub(super) use round_trip::{MAX_ACK_DELAY, RoundTrip};
+pub(super) use flight::BurstPacketContent;
+pub(super) use round_trip::{BurstRttEstimator, MAX_ACK_DELAY};
 
-use super::frame::{self, Ack, REPAIR_OVERHEAD, STREAM_OVERHEAD, StreamFlags};
+use super::frame::{self, BurstAckFrame, REPAIR_OVERHEAD, STREAM_OVERHEAD, StreamFrameFlags};
 use super::packet::MAX_DATAGRAM_LEN;
 use super::rate;
 
@@ -30,14 +30,14 @@ const MEASURED_TRAIN: u64 = 16 * 1400;
 
 /// What was sent with a stream of bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct BurstSendCounts {
     pub(super) packets: u64,
     pub(super) repeated: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Sending {
-    buffer: SendBuffer,
+pub(super) struct BurstSender {
+    buffer: BurstSendBuffer,
     is_finished: bool,
     /// The stream has arrived up to here, its end counted as one byte.
     acked_to: u64,
@@ -47,13 +47,13 @@ pub(super) struct Sending {
     window: u64,
     /// What is to be sent again: offsets and lengths. A length of 0 is the stream's end alone.
     lost: BTreeMap<u64, u16>,
-    repairs: Repairs,
-    flight: Flight,
-    round_trip: RoundTrip,
-    model: rate::Model,
+    repairs: RepairSymbolQueue,
+    flight: BurstPacketsInFlight,
+    round_trip: BurstRttEstimator,
+    model: rate::BurstCongestionModel,
     /// Packets that were sent before took another path.
-    path_since: Duration,
-    pacer: Pacer,
+    path_changed_at: Duration,
+    pacer: TrainPacer,
     /// How often nothing was acknowledged in time.
     timeouts: u32,
     /// The number of packets that may be sent because of that.
@@ -62,29 +62,29 @@ pub(super) struct Sending {
     eliciting_at: Duration,
     /// Since when the peer's window lets nothing be sent.
     stalled_since: Option<Duration>,
-    counts: Counts,
+    counts: BurstSendCounts,
 }
 
-impl Sending {
+impl BurstSender {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            buffer: SendBuffer::new(capacity),
+            buffer: BurstSendBuffer::new(capacity),
             is_finished: false,
             acked_to: 0,
             next: 0,
             window: 0,
             lost: BTreeMap::new(),
-            repairs: Repairs::default(),
-            flight: Flight::new(),
-            round_trip: RoundTrip::default(),
-            model: rate::Model::new(None, MAX_DATAGRAM_LEN),
-            path_since: Duration::ZERO,
-            pacer: Pacer::default(),
+            repairs: RepairSymbolQueue::default(),
+            flight: BurstPacketsInFlight::new(),
+            round_trip: BurstRttEstimator::default(),
+            model: rate::BurstCongestionModel::new(None, MAX_DATAGRAM_LEN),
+            path_changed_at: Duration::ZERO,
+            pacer: TrainPacer::default(),
             timeouts: 0,
             probes: 0,
             eliciting_at: Duration::ZERO,
             stalled_since: None,
-            counts: Counts::default(),
+            counts: BurstSendCounts::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Sending {
         round_trip: Option<Duration>,
     ) {
         self.window = window;
-        self.model = rate::Model::new(rate, MAX_DATAGRAM_LEN);
+        self.model = rate::BurstCongestionModel::new(rate, MAX_DATAGRAM_LEN);
         if let Some(round_trip) = round_trip {
             self.round_trip.add(round_trip);
         }
@@ -110,16 +110,16 @@ impl Sending {
 
     /// The path is another one: its rate and its round trip are measured from the beginning.
     pub(super) fn change_path(&mut self, now: Duration) {
-        self.flight.leave_path();
-        self.round_trip = RoundTrip::default();
-        self.model = rate::Model::new(None, MAX_DATAGRAM_LEN);
-        self.path_since = now;
+        self.flight.detach_from_model();
+        self.round_trip = BurstRttEstimator::default();
+        self.model = rate::BurstCongestionModel::new(None, MAX_DATAGRAM_LEN);
+        self.path_changed_at = now;
     }
 
     /// A train to the peer had this rate.
     pub(super) fn handle_train(&mut self, rate: f64) {
         if self.next == 0 && self.model.in_flight() == 0 {
-            self.model = rate::Model::new(Some(rate), MAX_DATAGRAM_LEN);
+            self.model = rate::BurstCongestionModel::new(Some(rate), MAX_DATAGRAM_LEN);
         } else if !self.model.is_started() {
             self.model.start(rate);
         } else {
@@ -170,7 +170,7 @@ impl Sending {
         self.end() - self.next
     }
 
-    pub(super) fn round_trip(&self) -> &RoundTrip {
+    pub(super) fn round_trip(&self) -> &BurstRttEstimator {
         &self.round_trip
     }
 
@@ -183,7 +183,7 @@ impl Sending {
         self.model.metrics().link_rate
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> BurstSendCounts {
         self.counts
     }
 
@@ -219,15 +219,15 @@ impl Sending {
     pub(super) fn handle_ack(
         &mut self,
         now: Duration,
-        ack: &Ack<'_>,
-        mut arrived: impl FnMut(Content),
+        ack: &BurstAckFrame<'_>,
+        mut arrived: impl FnMut(BurstPacketContent),
     ) -> bool {
         if ack.stream_end > self.next {
             return false;
         }
         let lost = &mut self.lost;
         let summary = self.flight.acknowledge(ack, |content| match content {
-            Content::Stream { offset, .. } => {
+            BurstPacketContent::Stream { offset, .. } => {
                 lost.remove(&offset);
             }
             other => arrived(other),
@@ -244,7 +244,7 @@ impl Sending {
             self.lost = self.lost.split_off(&self.acked_to);
         }
         let delay = Duration::from_micros(ack.delay_us.into()).min(MAX_ACK_DELAY * 2);
-        let sent_at = summary.largest_sent_at.filter(|at| *at >= self.path_since);
+        let sent_at = summary.largest_sent_at.filter(|at| *at >= self.path_changed_at);
         let round_trip = sent_at.map(|at| {
             let measured = now.saturating_sub(at);
             measured.saturating_sub(delay.min(measured / 2)).max(Duration::from_micros(1))
@@ -256,7 +256,7 @@ impl Sending {
             self.timeouts = 0;
             self.probes = 0;
             self.repairs.on_arrived(summary.packets);
-            let acked = rate::Acked {
+            let acked = rate::BurstAckEvent {
                 newest,
                 packets: summary.packets,
                 bytes: summary.bytes,
@@ -268,15 +268,15 @@ impl Sending {
                 self.model.on_train(rate);
             }
         }
-        self.judge(now);
+        self.detect_losses(now);
         true
     }
 
     /// Finds what is lost.
-    fn judge(&mut self, now: Duration) {
+    fn detect_losses(&mut self, now: Duration) {
         let (lost, acked_to) = (&mut self.lost, self.acked_to);
-        let summary = self.flight.judge(now, &self.round_trip, |content| {
-            if let Content::Stream { offset, len } = content
+        let summary = self.flight.detect_losses(now, &self.round_trip, |content| {
+            if let BurstPacketContent::Stream { offset, len } = content
                 && offset + u64::from(len).max(1) > acked_to
             {
                 lost.insert(offset, len);
@@ -284,7 +284,8 @@ impl Sending {
         });
         if let Some(newest) = summary.newest {
             self.repairs.on_lost(summary.packets);
-            let lost = rate::Lost { newest, packets: summary.packets, bytes: summary.bytes };
+            let lost =
+                rate::BurstLossEvent { newest, packets: summary.packets, bytes: summary.bytes };
             self.model.on_loss(now, &lost);
         }
     }
@@ -292,7 +293,7 @@ impl Sending {
     /// Does what is due.
     pub(super) fn handle_timeout(&mut self, now: Duration) {
         if self.flight.loss_at(&self.round_trip).is_some_and(|at| now >= at) {
-            self.judge(now);
+            self.detect_losses(now);
         }
         if self.probe_at().is_some_and(|at| now >= at) {
             self.timeouts += 1;
@@ -333,7 +334,7 @@ impl Sending {
         now: Duration,
         max_len: usize,
         frames: &mut Vec<u8>,
-    ) -> Option<Content> {
+    ) -> Option<BurstPacketContent> {
         if self.probes > 0 {
             self.probes -= 1;
             return Some(self.write_probe(max_len, frames));
@@ -356,13 +357,13 @@ impl Sending {
         }
         if self.repairs.write_ready(frames) {
             self.counts.repeated += 1;
-            return Some(Content::Repair);
+            return Some(BurstPacketContent::Repair);
         }
         Some(self.write_new(max_len, frames))
     }
 
     /// New bytes of the stream, of which there are some or its end.
-    fn write_new(&mut self, max_len: usize, frames: &mut Vec<u8>) -> Content {
+    fn write_new(&mut self, max_len: usize, frames: &mut Vec<u8>) -> BurstPacketContent {
         let written_to = self.buffer.written_to();
         let offset = self.next;
         let limit = written_to.min(self.window).saturating_sub(offset);
@@ -380,7 +381,7 @@ impl Sending {
         self.counts.packets += 1;
         let is_last = len < longest || self.unsent() == 0;
         if len > 0 {
-            let chunk = repairs::Chunk { offset, len, longest, is_end };
+            let chunk = repairs::NewStreamChunk { offset, len, longest, is_end };
             self.repairs.on_sent(&chunk, is_tail, is_last, protected, &self.buffer);
         }
         content
@@ -392,7 +393,7 @@ impl Sending {
         len: u16,
         max_len: usize,
         frames: &mut Vec<u8>,
-    ) -> Content {
+    ) -> BurstPacketContent {
         self.counts.repeated += 1;
         // Packets may have become shorter since.
         let fit = usize::from(len).min(max_len - STREAM_OVERHEAD);
@@ -404,7 +405,12 @@ impl Sending {
         self.write_stream(offset, fit, frames)
     }
 
-    fn write_stream(&mut self, offset: u64, len: usize, frames: &mut Vec<u8>) -> Content {
+    fn write_stream(
+        &mut self,
+        offset: u64,
+        len: usize,
+        frames: &mut Vec<u8>,
+    ) -> BurstPacketContent {
         let end = offset + len as u64;
         let written_to = self.buffer.written_to();
         let is_end = self.is_finished && end == written_to;
@@ -412,15 +418,15 @@ impl Sending {
         let is_urgent = end == written_to && self.lost.is_empty();
         // Trains that are long enough to be measured.
         let is_first = self.pacer.take_first() && self.model.burst() >= MEASURED_TRAIN;
-        frame::write_stream(offset, StreamFlags { is_end, is_urgent, is_first }, frames);
+        frame::write_stream(offset, StreamFrameFlags { is_end, is_urgent, is_first }, frames);
         let start = frames.len();
         frames.resize(start + len, 0);
         self.buffer.copy(offset, &mut frames[start..]);
-        Content::Stream { offset, len: u16::try_from(len).unwrap_or(u16::MAX) }
+        BurstPacketContent::Stream { offset, len: u16::try_from(len).unwrap_or(u16::MAX) }
     }
 
     /// What is sent because nothing is acknowledged: the oldest bytes that are not, or new ones.
-    fn write_probe(&mut self, max_len: usize, frames: &mut Vec<u8>) -> Content {
+    fn write_probe(&mut self, max_len: usize, frames: &mut Vec<u8>) -> BurstPacketContent {
         if let Some((offset, len)) = self.lost.pop_first() {
             return self.write_repeated(offset, len, max_len, frames);
         }
@@ -433,21 +439,21 @@ impl Sending {
             return self.write_new(max_len, frames);
         }
         frame::write_ping(frames);
-        Content::Control
+        BurstPacketContent::Control
     }
 
     /// The next packet is sent, with so many bytes.
-    pub(super) fn on_sent(&mut self, now: Duration, bytes: usize, content: Content) {
+    pub(super) fn on_sent(&mut self, now: Duration, bytes: usize, content: BurstPacketContent) {
         let counts = match content {
-            Content::Nothing | Content::MtuProbe(_) => false,
-            Content::Stream { .. } | Content::Repair => {
+            BurstPacketContent::Nothing | BurstPacketContent::MtuProbe(_) => false,
+            BurstPacketContent::Stream { .. } | BurstPacketContent::Repair => {
                 self.pacer.on_sent(bytes);
                 true
             }
-            Content::Control | Content::TrainReport => true,
+            BurstPacketContent::Control | BurstPacketContent::TrainReport => true,
         };
         let model = counts.then(|| self.model.on_sent(now, bytes));
-        if content != Content::Nothing {
+        if content != BurstPacketContent::Nothing {
             self.eliciting_at = now;
         }
         self.flight.push(now, bytes, content, model);
@@ -455,7 +461,7 @@ impl Sending {
 }
 
 /// The length of a train in bytes.
-fn train(model: &rate::Model) -> f64 {
+fn train(model: &rate::BurstCongestionModel) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
     let train = model.burst() as f64;
     train

@@ -7,8 +7,8 @@ mod pair;
 use std::time::Duration;
 
 use pair::{Pair, Path};
-use sim::Rng;
-use udp::streams::Load;
+use sim::SeededRng;
+use udp::streams::ListenerLoad;
 
 const LONG_SEEDS: u64 = 2;
 
@@ -21,11 +21,11 @@ fn long(rate_bps: u64, loss_ppm: u64) -> Path {
 #[test]
 fn a_stream_arrives_on_any_path() {
     sim::run_seeds(1000, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut pair = Pair::connect(seed, Path::drawn(seed), seed % 2 == 0);
         let lens = [300_000, 300_000].map(|len| if rng.chance(20) { 0 } else { rng.index(len) });
         if rng.chance(30) {
-            let at = rng.between(Duration::ZERO, Duration::from_secs(2));
+            let at = rng.duration_between(Duration::ZERO, Duration::from_secs(2));
             pair.move_client(at);
         }
         if seed % 2 == 0 && rng.chance(50) {
@@ -121,7 +121,7 @@ fn another_address_has_another_path() {
 /// Under load there is one round trip more, for a cookie.
 #[test]
 fn under_load_a_client_proves_its_address() {
-    for (load, round_trips) in [(Load::Light, 2), (Load::Heavy, 3)] {
+    for (load, round_trips) in [(ListenerLoad::Light, 2), (ListenerLoad::Heavy, 3)] {
         let mut pair = Pair::connect(1, Path::perfect(Duration::from_millis(10)), true);
         pair.set_load(load);
         let took = pair.exchange(1, [10_000, 0]);

@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use sunder_burst::train::Train;
+//! use sunder_burst::train::PacketTrain;
 //!
 //! // 64 packets of 1,250 bytes over 100 Mbit/s, noted in batches of four.
-//! let mut train = Train::new();
+//! let mut train = PacketTrain::new();
 //! for position in 0..64 {
 //!     let at = Duration::from_micros(100 * (4 + u64::from(position / 4) * 4));
 //!     train.add(position, at, 1250);
@@ -34,12 +34,12 @@ const MIN_PACKETS: usize = 4;
 const MAX_EXCESS: f64 = 1.25;
 
 /// By how much more a packet counts that is noted too early than one that is too late.
-const EARLY: f64 = 8.0;
+const EARLY_ARRIVAL_WEIGHT: f64 = 8.0;
 
 /// An estimate of the rate of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// In bytes/s, with all bytes that [`Train::add`] was told.
+pub struct TrainRateEstimate {
+    /// In bytes/s, with all bytes that [`PacketTrain::add`] was told.
     pub rate: f64,
     /// The rate is at least so much, and at most so much, if the errors of the first and the last
     /// time are not larger than the mean one. `high` is infinite if the train took no longer than
@@ -51,12 +51,12 @@ pub struct Estimate {
 
 /// The arrivals of the packets of a train.
 #[derive(Clone, Debug, Default)]
-pub struct Train {
-    arrivals: Vec<Arrival>,
+pub struct PacketTrain {
+    arrivals: Vec<TrainPacketArrival>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Arrival {
+struct TrainPacketArrival {
     position: u32,
     at: Duration,
     bytes: u32,
@@ -64,12 +64,12 @@ struct Arrival {
 
 /// A packet: the bytes that have arrived with it, and the time since the first packet in s.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct TrainArrivalPoint {
     bytes: f64,
     time: f64,
 }
 
-impl Train {
+impl PacketTrain {
     /// Nothing has arrived.
     pub fn new() -> Self {
         Self::default()
@@ -81,7 +81,7 @@ impl Train {
         let is_known = self.arrivals.iter().any(|arrival| arrival.position == position);
         if position < MAX_TRAIN && !is_known {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            self.arrivals.push(Arrival { position, at, bytes });
+            self.arrivals.push(TrainPacketArrival { position, at, bytes });
         }
     }
 
@@ -91,21 +91,22 @@ impl Train {
     }
 
     /// The estimate; `None` with fewer than four packets, or if all arrived at once.
-    pub fn estimate(&self) -> Option<Estimate> {
+    pub fn estimate(&self) -> Option<TrainRateEstimate> {
         let points = self.points();
         if points.len() < MIN_PACKETS {
             return None;
         }
         let hull = hull(&points);
         let total = points.last()?.bytes - points.first()?.bytes;
-        let mut best: Option<(f64, Point)> = None;
+        let mut best: Option<(f64, TrainArrivalPoint)> = None;
         for (i, from) in hull.iter().enumerate() {
             for to in hull[i + 1..].iter().filter(|to| to.bytes - from.bytes >= 0.5 * total) {
-                let slope = Point { bytes: to.bytes - from.bytes, time: to.time - from.time };
-                let off = |point: &Point| {
+                let slope =
+                    TrainArrivalPoint { bytes: to.bytes - from.bytes, time: to.time - from.time };
+                let off = |point: &TrainArrivalPoint| {
                     let line = slope.time / slope.bytes * (point.bytes - from.bytes);
                     let late = point.time - from.time - line;
-                    if late < 0.0 { -EARLY * late } else { late }
+                    if late < 0.0 { -EARLY_ARRIVAL_WEIGHT * late } else { late }
                 };
                 let error = points.iter().map(off).sum::<f64>() / count(points.len());
                 if best.is_none_or(|(least, _)| error < least) {
@@ -116,9 +117,9 @@ impl Train {
         let (error, slope) = best.filter(|(_, slope)| slope.time > 0.0)?;
         let shortest = slope.time - 2.0 * error;
         // If the end is late, what came before it may have been late too, and then came at once.
-        let whole = whole(&points);
+        let whole = whole_train_rate(&points);
         let rate = (slope.bytes / slope.time).min(MAX_EXCESS * whole);
-        Some(Estimate {
+        Some(TrainRateEstimate {
             rate,
             low: (slope.bytes / (slope.time + 2.0 * error)).min(whole).min(rate),
             high: if shortest > 0.0 { slope.bytes / shortest } else { f64::INFINITY },
@@ -126,21 +127,21 @@ impl Train {
     }
 
     /// The packets in the order of their arrival; those with the same time in that of the train.
-    fn points(&self) -> Vec<Point> {
+    fn points(&self) -> Vec<TrainArrivalPoint> {
         let mut arrivals = self.arrivals.clone();
         arrivals.sort_unstable_by_key(|arrival| (arrival.at, arrival.position));
         let first = arrivals.first().map_or(Duration::ZERO, |arrival| arrival.at);
         let mut bytes = 0.0;
-        let point = |arrival: &Arrival| {
+        let point = |arrival: &TrainPacketArrival| {
             bytes += f64::from(arrival.bytes);
-            Point { bytes, time: arrival.at.saturating_sub(first).as_secs_f64() }
+            TrainArrivalPoint { bytes, time: arrival.at.saturating_sub(first).as_secs_f64() }
         };
         arrivals.iter().map(point).collect()
     }
 }
 
 /// The rate of the whole train, from the last packet of the first batch on. Infinite if it is one.
-fn whole(points: &[Point]) -> f64 {
+fn whole_train_rate(points: &[TrainArrivalPoint]) -> f64 {
     let first = points.iter().take_while(|point| point.time <= 0.0).last();
     first.zip(points.last()).map_or(f64::INFINITY, |(first, last)| {
         if last.time > 0.0 { (last.bytes - first.bytes) / last.time } else { f64::INFINITY }
@@ -148,8 +149,8 @@ fn whole(points: &[Point]) -> f64 {
 }
 
 /// The points below which there is no other: the lower convex hull.
-fn hull(points: &[Point]) -> Vec<Point> {
-    let mut hull: Vec<Point> = Vec::new();
+fn hull(points: &[TrainArrivalPoint]) -> Vec<TrainArrivalPoint> {
+    let mut hull: Vec<TrainArrivalPoint> = Vec::new();
     for &point in points {
         while let [.., a, b] = hull[..] {
             let is_below = (b.time - a.time) * (point.bytes - a.bytes)
@@ -195,8 +196,8 @@ mod tests {
             .collect()
     }
 
-    fn train(times: &[f64]) -> Train {
-        let mut train = Train::new();
+    fn train(times: &[f64]) -> PacketTrain {
+        let mut train = PacketTrain::new();
         for (position, &time) in (0..).zip(times) {
             if time.is_finite() {
                 train.add(position, Duration::from_secs_f64(time), len(position));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_near(estimate: Option<Estimate>, rate: f64, error: f64) {
+    fn assert_near(estimate: Option<TrainRateEstimate>, rate: f64, error: f64) {
         let estimate = estimate.expect("an estimate");
         let off = estimate.rate / rate - 1.0;
         assert!(off.abs() <= error, "{:.2} % off, {estimate:?}", 100.0 * off);
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn too_few_packets_give_nothing() {
-        assert_eq!(Train::new().estimate(), None);
+        assert_eq!(PacketTrain::new().estimate(), None);
         assert_eq!(train(&transmitted(1e6, 3)).estimate(), None);
         // All at once.
         assert_eq!(train(&[1.0; 64]).estimate(), None);
@@ -339,7 +340,7 @@ mod tests {
         #[test]
         fn competing_packets(mbit in 10.0..1000.0_f64, part in 0.0..0.5_f64, seed in any::<u64>()) {
             let rate = mbit * 125e3;
-            let mut random = sim::Rng::new(seed);
+            let mut random = sim::SeededRng::new(seed);
             let mut at = 1.0;
             let times: Vec<f64> = (0..64)
                 .map(|position| {
@@ -359,11 +360,11 @@ mod tests {
         /// Any times give an estimate that is a number, or none.
         #[test]
         fn any_times(times in prop::collection::vec((0..300_u32, any::<u32>(), 0..70_000_usize), 0..300)) {
-            let mut train = Train::new();
+            let mut train = PacketTrain::new();
             for (position, at, bytes) in times {
                 train.add(position, Duration::from_nanos(u64::from(at) << 8), bytes);
             }
-            if let Some(Estimate { rate, low, high }) = train.estimate() {
+            if let Some(TrainRateEstimate { rate, low, high }) = train.estimate() {
                 prop_assert!(rate.is_finite() && rate >= 0.0 && low <= rate && rate <= high);
             }
         }

@@ -2,12 +2,12 @@
 
 /// The lines of a text that are not blank, each with its number, from 1.
 #[derive(Clone, Copy)]
-pub(super) struct Lines<'a> {
+pub(super) struct BristolLines<'a> {
     rest: &'a [u8],
     number: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> BristolLines<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { rest: text, number: 0 }
     }

@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use super::Format;
-use super::lines::{Lines, number, words};
+use super::BristolFormat;
+use super::lines::{BristolLines, number, words};
 use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
-use crate::circuit::{Circuit, Kind};
+use crate::circuit::{Circuit, GateKind};
 
 /// The greatest number of input bits of a file.
 pub const MAX_INPUTS: u32 = 1 << 24;
@@ -16,17 +16,17 @@ const MIN_GATE_LEN: u64 = 10;
 /// Why a text is not a circuit, and in which line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
-pub struct ReadError {
+pub struct BristolReadError {
     /// The number of the line, from 1. If something is missing at the end, it is the last one.
     pub line: usize,
     /// What is wrong.
-    pub reason: Reason,
+    pub reason: BristolReadReason,
 }
 
 /// What is wrong in a line of a circuit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum BristolReadReason {
     /// The first line is not two numbers.
     #[error("the numbers of gates and of wires are missing; is this a circuit in Bristol format?")]
     NoCounts,
@@ -100,34 +100,36 @@ pub enum Reason {
 ///
 /// # Errors
 /// If the text is not a circuit.
-pub fn read(text: &[u8]) -> Result<Circuit, ReadError> {
-    let mut lines = Lines::new(text);
-    let circuit = Header::read(&mut lines).and_then(|header| gates(&mut lines, &header));
-    circuit.map_err(|reason| ReadError { line: lines.number().max(1), reason })
+pub fn read(text: &[u8]) -> Result<Circuit, BristolReadError> {
+    let mut lines = BristolLines::new(text);
+    let circuit = BristolHeader::read(&mut lines).and_then(|header| gates(&mut lines, &header));
+    circuit.map_err(|reason| BristolReadError { line: lines.number().max(1), reason })
 }
 
-struct Header {
-    format: Format,
+struct BristolHeader {
+    format: BristolFormat,
     gates: u32,
     wires: u32,
     inputs: Vec<u32>,
     outputs: Vec<u32>,
 }
 
-impl Header {
-    fn read(lines: &mut Lines) -> Result<Self, Reason> {
-        let counts = lines.next_text().and_then(numbers).ok_or(Reason::NoCounts)?;
-        let [gates, wires] = counts[..] else { return Err(Reason::NoCounts) };
-        let second = lines.next_text().and_then(numbers).ok_or(Reason::NoLengths)?;
+impl BristolHeader {
+    fn read(lines: &mut BristolLines) -> Result<Self, BristolReadReason> {
+        let counts = lines.next_text().and_then(numbers).ok_or(BristolReadReason::NoCounts)?;
+        let [gates, wires] = counts[..] else { return Err(BristolReadReason::NoCounts) };
+        let second = lines.next_text().and_then(numbers).ok_or(BristolReadReason::NoLengths)?;
         // A third line of numbers is of Bristol Fashion; in the old format it is blank, or a gate.
         let mut ahead = *lines;
         let third = ahead.next_line().filter(|line| !line.is_empty()).and_then(numbers);
         let (format, inputs, outputs) = if let Some(third) = third {
             *lines = ahead;
-            (Format::Fashion, values(&second)?, values(&third)?)
+            (BristolFormat::Fashion, values(&second)?, values(&third)?)
         } else {
-            let [garbler, evaluator, outputs] = second[..] else { return Err(Reason::NoLengths) };
-            (Format::Old, vec![garbler, evaluator], vec![outputs])
+            let [garbler, evaluator, outputs] = second[..] else {
+                return Err(BristolReadReason::NoLengths);
+            };
+            (BristolFormat::Old, vec![garbler, evaluator], vec![outputs])
         };
         let header = Self { format, gates, wires, inputs, outputs };
         header.check(lines.rest())?;
@@ -135,22 +137,22 @@ impl Header {
     }
 
     /// Checks the counts against each other, and against the length of the text that follows.
-    fn check(&self, rest: usize) -> Result<(), Reason> {
+    fn check(&self, rest: usize) -> Result<(), BristolReadReason> {
         let &Self { gates, wires, .. } = self;
         let sum = |values: &[u32]| values.iter().map(|&bits| u64::from(bits)).sum::<u64>();
         let inputs = sum(&self.inputs);
         if inputs > MAX_INPUTS.into() {
-            return Err(Reason::TooManyInputs);
+            return Err(BristolReadReason::TooManyInputs);
         }
         let bits = inputs.max(sum(&self.outputs));
         if bits > wires.into() {
-            return Err(Reason::TooFewWires { wires, bits });
+            return Err(BristolReadReason::TooFewWires { wires, bits });
         }
         // A wire that is not an input is written somewhere, in two bytes at least.
         let rest = rest as u64 + 1;
         let needed = (u64::from(gates) * MIN_GATE_LEN).max(2 * (u64::from(wires) - inputs));
         if needed > rest {
-            return Err(Reason::TooShort { gates, wires });
+            return Err(BristolReadReason::TooShort { gates, wires });
         }
         Ok(())
     }
@@ -166,15 +168,15 @@ fn numbers(line: &[u8]) -> Option<Vec<u32>> {
 }
 
 /// The lengths of values, after their number.
-fn values(numbers: &[u32]) -> Result<Vec<u32>, Reason> {
+fn values(numbers: &[u32]) -> Result<Vec<u32>, BristolReadReason> {
     match numbers.split_first() {
         Some((&count, lengths)) if count as usize == lengths.len() => Ok(lengths.to_vec()),
-        _ => Err(Reason::NoLengths),
+        _ => Err(BristolReadReason::NoLengths),
     }
 }
 
 /// The wires of the circuit by those of the file.
-struct Wires {
+struct BristolWireMap {
     inputs: u32,
     stated: u32,
     /// For each wire that is not an input; [`NONE`] if it is not defined yet.
@@ -183,68 +185,68 @@ struct Wires {
 
 const NONE: Wire = Wire::MAX;
 
-impl Wires {
-    fn read(&self, wire: u32) -> Result<Wire, Reason> {
+impl BristolWireMap {
+    fn read(&self, wire: u32) -> Result<Wire, BristolReadReason> {
         match wire.checked_sub(self.inputs) {
             None => Ok(FIRST_INPUT + wire),
             Some(i) => match self.defined.get(i as usize) {
-                None => Err(Reason::NoWire { wire, wires: self.stated }),
-                Some(&NONE) => Err(Reason::NotDefined(wire)),
+                None => Err(BristolReadReason::NoWire { wire, wires: self.stated }),
+                Some(&NONE) => Err(BristolReadReason::NotDefined(wire)),
                 Some(&it) => Ok(it),
             },
         }
     }
 
-    fn define(&mut self, wire: u32, it: Wire) -> Result<(), Reason> {
-        let i = wire.checked_sub(self.inputs).ok_or(Reason::DefinedTwice(wire))?;
+    fn define(&mut self, wire: u32, it: Wire) -> Result<(), BristolReadReason> {
+        let i = wire.checked_sub(self.inputs).ok_or(BristolReadReason::DefinedTwice(wire))?;
         let defined = self.defined.get_mut(i as usize);
-        let defined = defined.ok_or(Reason::NoWire { wire, wires: self.stated })?;
+        let defined = defined.ok_or(BristolReadReason::NoWire { wire, wires: self.stated })?;
         if *defined != NONE {
-            return Err(Reason::DefinedTwice(wire));
+            return Err(BristolReadReason::DefinedTwice(wire));
         }
         *defined = it;
         Ok(())
     }
 }
 
-fn gates(lines: &mut Lines, header: &Header) -> Result<Circuit, Reason> {
+fn gates(lines: &mut BristolLines, header: &BristolHeader) -> Result<Circuit, BristolReadReason> {
     let inputs = header.input_bits();
     let defined = vec![NONE; (header.wires - inputs) as usize];
-    let mut wires = Wires { inputs, stated: header.wires, defined };
+    let mut wires = BristolWireMap { inputs, stated: header.wires, defined };
     let mut circuit = Circuit::new(&header.inputs);
     let mut found = 0_u32;
     let mut all = Vec::new();
     while let Some(line) = lines.next_text() {
         found += 1;
         if found > header.gates {
-            return Err(Reason::WrongCount { found, stated: header.gates });
+            return Err(BristolReadReason::WrongCount { found, stated: header.gates });
         }
         all.clear();
         let name = split(line, &mut all)?;
         gate(&mut circuit, &mut wires, header.format, name, &all)?;
     }
     if found != header.gates {
-        return Err(Reason::WrongCount { found, stated: header.gates });
+        return Err(BristolReadReason::WrongCount { found, stated: header.gates });
     }
     if let Some(i) = (0..).zip(&wires.defined).find_map(|(i, &it)| (it == NONE).then_some(i)) {
         let missing: u32 = i;
-        return Err(Reason::NeverDefined(inputs + missing));
+        return Err(BristolReadReason::NeverDefined(inputs + missing));
     }
     let mut wire = header.wires - header.outputs.iter().sum::<u32>();
     for &bits in &header.outputs {
         let value = (wire..wire + bits).map(|wire| wires.read(wire));
-        circuit.output(&value.collect::<Result<Vec<Wire>, Reason>>()?);
+        circuit.output(&value.collect::<Result<Vec<Wire>, BristolReadReason>>()?);
         wire += bits;
     }
     Ok(circuit)
 }
 
 /// The name of a gate, and its numbers.
-fn split<'a>(line: &'a [u8], all: &mut Vec<u32>) -> Result<&'a [u8], Reason> {
+fn split<'a>(line: &'a [u8], all: &mut Vec<u32>) -> Result<&'a [u8], BristolReadReason> {
     let start = line.iter().rposition(u8::is_ascii_whitespace).map_or(0, |at| at + 1);
     let (numbers, name) = line.split_at(start);
     for word in words(numbers) {
-        all.push(number(word).ok_or_else(|| Reason::NoNumber(shown(word)))?);
+        all.push(number(word).ok_or_else(|| BristolReadReason::NoNumber(shorten_word(word)))?);
     }
     Ok(name)
 }
@@ -252,16 +254,16 @@ fn split<'a>(line: &'a [u8], all: &mut Vec<u32>) -> Result<&'a [u8], Reason> {
 /// Adds one gate, of which `all` has the numbers.
 fn gate(
     circuit: &mut Circuit,
-    wires: &mut Wires,
-    format: Format,
+    wires: &mut BristolWireMap,
+    format: BristolFormat,
     name: &[u8],
     all: &[u32],
-) -> Result<(), Reason> {
-    let arity = |needed| Reason::Arity { name: shown(name), needed };
-    let is_fashion = format == Format::Fashion;
+) -> Result<(), BristolReadReason> {
+    let arity = |needed| BristolReadReason::Arity { name: shorten_word(name), needed };
+    let is_fashion = format == BristolFormat::Fashion;
     match (name, all) {
         (b"XOR" | b"AND", &[2, 1, a, b, out]) => {
-            let kind = if name == b"AND" { Kind::And } else { Kind::Xor };
+            let kind = if name == b"AND" { GateKind::And } else { GateKind::Xor };
             let [a, b] = [wires.read(a)?, wires.read(b)?];
             wires.define(out, circuit.push(kind, a, b))
         }
@@ -284,7 +286,7 @@ fn gate(
         {
             let outputs = outputs as usize;
             let read = all[..2 * outputs].iter().map(|&wire| wires.read(wire));
-            let read = read.collect::<Result<Vec<Wire>, Reason>>()?;
+            let read = read.collect::<Result<Vec<Wire>, BristolReadReason>>()?;
             let (a, b) = read.split_at(outputs);
             for (i, &out) in all[2 * outputs..].iter().enumerate() {
                 wires.define(out, circuit.and(a[i], b[i]))?;
@@ -296,12 +298,12 @@ fn gate(
         (b"EQW", _) if is_fashion => Err(arity("`1 1`, one input and one output")),
         (b"EQ", _) if is_fashion => Err(arity("`1 1`, 0 or 1, and one output")),
         (b"MAND", _) if is_fashion => Err(arity("`2n n`, 2n inputs and n outputs")),
-        _ => Err(Reason::UnknownGate(shown(name))),
+        _ => Err(BristolReadReason::UnknownGate(shorten_word(name))),
     }
 }
 
 /// A word for an error.
-fn shown(word: &[u8]) -> String {
+fn shorten_word(word: &[u8]) -> String {
     let most = &word[..word.len().min(20)];
     String::from_utf8_lossy(most).into_owned()
 }

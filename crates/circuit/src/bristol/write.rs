@@ -4,14 +4,14 @@ use std::io::{self, Write};
 
 use thiserror::Error;
 
-use super::Format;
+use super::BristolFormat;
 use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
-use crate::circuit::{Circuit, Gate, Kind};
+use crate::circuit::{Circuit, Gate, GateKind};
 
 /// Why a circuit was not written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum WriteError {
+pub enum BristolWriteError {
     /// The old format makes constants of an input, and there is none.
     #[error("a circuit with constants and without inputs cannot be written in the old format")]
     NoInputs,
@@ -28,10 +28,14 @@ pub enum WriteError {
 ///
 /// # Errors
 /// If the writer fails, or the circuit has constants and no inputs and the format is the old one.
-pub fn write(circuit: &Circuit, format: Format, to: &mut impl Write) -> Result<(), WriteError> {
-    let numbering = Numbering::new(circuit, format);
-    if format == Format::Old && numbering.zero && circuit.first_gate() == FIRST_INPUT {
-        return Err(WriteError::NoInputs);
+pub fn write(
+    circuit: &Circuit,
+    format: BristolFormat,
+    to: &mut impl Write,
+) -> Result<(), BristolWriteError> {
+    let numbering = BristolWireNumbering::new(circuit, format);
+    if format == BristolFormat::Old && numbering.zero && circuit.first_gate() == FIRST_INPUT {
+        return Err(BristolWriteError::NoInputs);
     }
     numbering.header(circuit, format, to)?;
     numbering.constants(format, to)?;
@@ -39,14 +43,14 @@ pub fn write(circuit: &Circuit, format: Format, to: &mut impl Write) -> Result<(
     for (out, Gate { kind, a, b }) in (circuit.first_gate()..).zip(circuit.gates()) {
         let (first, out) = (name(a), name(out));
         match (kind, b) {
-            (Kind::Xor, ONE) => writeln!(to, "1 1 {first} {out} INV")?,
-            (Kind::Xor, ZERO) => numbering.copy(format, first, out, to)?,
-            (Kind::Xor, _) => writeln!(to, "2 1 {first} {} {out} XOR", name(b))?,
-            (Kind::And, _) => writeln!(to, "2 1 {first} {} {out} AND", name(b))?,
+            (GateKind::Xor, ONE) => writeln!(to, "1 1 {first} {out} INV")?,
+            (GateKind::Xor, ZERO) => numbering.copy(format, first, out, to)?,
+            (GateKind::Xor, _) => writeln!(to, "2 1 {first} {} {out} XOR", name(b))?,
+            (GateKind::And, _) => writeln!(to, "2 1 {first} {} {out} AND", name(b))?,
         }
     }
     for &(wire, out) in &numbering.copies {
-        if format == Format::Fashion && wire <= ONE {
+        if format == BristolFormat::Fashion && wire <= ONE {
             writeln!(to, "1 1 {wire} {out} EQ")?;
         } else {
             numbering.copy(format, name(wire), out, to)?;
@@ -56,7 +60,7 @@ pub fn write(circuit: &Circuit, format: Format, to: &mut impl Write) -> Result<(
 }
 
 /// The wires of the file by those of the circuit: the outputs are the last ones.
-struct Numbering {
+struct BristolWireNumbering {
     numbers: Vec<u32>,
     /// Whether the file has wires of the constants.
     zero: bool,
@@ -67,9 +71,9 @@ struct Numbering {
     wires: u32,
 }
 
-impl Numbering {
-    fn new(circuit: &Circuit, format: Format) -> Self {
-        let is_old = format == Format::Old;
+impl BristolWireNumbering {
+    fn new(circuit: &Circuit, format: BristolFormat) -> Self {
+        let is_old = format == BristolFormat::Old;
         let (first, outputs) = (circuit.first_gate(), circuit.outputs());
         let mut is_last = vec![false; circuit.wires() as usize];
         // Outputs that are not the only output of a gate of their own.
@@ -79,10 +83,11 @@ impl Numbering {
             is_last[wire as usize] = true;
         }
         let has_copies = is_copied.contains(&true)
-            || circuit.gates().any(|gate| gate.kind == Kind::Xor && gate.b == ZERO);
+            || circuit.gates().any(|gate| gate.kind == GateKind::Xor && gate.b == ZERO);
         let uses = |constant: Wire| {
-            let is_input =
-                |gate: Gate| gate.a == constant || (gate.kind == Kind::And && gate.b == constant);
+            let is_input = |gate: Gate| {
+                gate.a == constant || (gate.kind == GateKind::And && gate.b == constant)
+            };
             circuit.gates().any(is_input) || (is_old && outputs.contains(&constant))
         };
         let one = uses(ONE);
@@ -127,10 +132,15 @@ impl Numbering {
         self.numbers = numbers;
     }
 
-    fn header(&self, circuit: &Circuit, format: Format, to: &mut impl Write) -> io::Result<()> {
+    fn header(
+        &self,
+        circuit: &Circuit,
+        format: BristolFormat,
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         let (inputs, outputs) = (circuit.input_values(), circuit.output_values());
         writeln!(to, "{} {}", self.gates, self.wires)?;
-        if format == Format::Old {
+        if format == BristolFormat::Old {
             let bits = circuit.outputs().len();
             return writeln!(
                 to,
@@ -149,27 +159,35 @@ impl Numbering {
         writeln!(to)
     }
 
-    fn constants(&self, format: Format, to: &mut impl Write) -> io::Result<()> {
+    fn constants(&self, format: BristolFormat, to: &mut impl Write) -> io::Result<()> {
         let [zero, one] = [self.numbers[ZERO as usize], self.numbers[ONE as usize]];
         if self.zero {
             match format {
-                Format::Old => writeln!(to, "2 1 0 0 {zero} XOR")?,
-                Format::Fashion => writeln!(to, "1 1 0 {zero} EQ")?,
+                BristolFormat::Old => writeln!(to, "2 1 0 0 {zero} XOR")?,
+                BristolFormat::Fashion => writeln!(to, "1 1 0 {zero} EQ")?,
             }
         }
         if self.one {
             match format {
-                Format::Old => writeln!(to, "1 1 {zero} {one} INV")?,
-                Format::Fashion => writeln!(to, "1 1 1 {one} EQ")?,
+                BristolFormat::Old => writeln!(to, "1 1 {zero} {one} INV")?,
+                BristolFormat::Fashion => writeln!(to, "1 1 1 {one} EQ")?,
             }
         }
         Ok(())
     }
 
-    fn copy(&self, format: Format, from: u32, out: u32, to: &mut impl Write) -> io::Result<()> {
+    fn copy(
+        &self,
+        format: BristolFormat,
+        from: u32,
+        out: u32,
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         match format {
-            Format::Old => writeln!(to, "2 1 {from} {} {out} XOR", self.numbers[ZERO as usize]),
-            Format::Fashion => writeln!(to, "1 1 {from} {out} EQW"),
+            BristolFormat::Old => {
+                writeln!(to, "2 1 {from} {} {out} XOR", self.numbers[ZERO as usize])
+            }
+            BristolFormat::Fashion => writeln!(to, "1 1 {from} {out} EQW"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Unsigned integers of any width, the least significant bit first.
 
-use super::Builder;
+use super::CircuitBuilder;
 use crate::batch::{ONE, Wire, ZERO};
 
-impl Builder {
+impl CircuitBuilder {
     /// The XOR of each pair of bits.
     ///
     /// # Panics

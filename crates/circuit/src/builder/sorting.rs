@@ -1,9 +1,9 @@
 //! Batcher's odd-even merge sort (1968), whose comparisons do not depend on the values.
 
-use super::Builder;
+use super::CircuitBuilder;
 use crate::batch::Wire;
 
-impl Builder {
+impl CircuitBuilder {
     /// The values in ascending order.
     ///
     /// # Panics

@@ -1,9 +1,9 @@
 //! Look-up in tables.
 
-use super::Builder;
+use super::CircuitBuilder;
 use crate::batch::{ONE, Wire, ZERO};
 
-impl Builder {
+impl CircuitBuilder {
     /// Entry `index` of a table of values.
     ///
     /// # Panics

@@ -2,13 +2,13 @@
 //! standard's order.
 
 use crate::batch::Wire;
-use crate::builder::{Builder, constant};
+use crate::builder::{CircuitBuilder, constant};
 use crate::circuit::Circuit;
 
 /// AES-128 of a block of the evaluator under a key of the garbler, with the key schedule: 6,400
 /// ANDs.
 pub fn aes128() -> Circuit {
-    let mut builder = Builder::new(&[128, 128]);
+    let mut builder = CircuitBuilder::new(&[128, 128]);
     let [key, block] = [builder.input(0), builder.input(1)];
     let encrypted = aes128_block(&mut builder, &key, &block);
     builder.finish(&[&encrypted])
@@ -18,7 +18,7 @@ pub fn aes128() -> Circuit {
 ///
 /// # Panics
 /// If the number of bits is wrong.
-pub fn aes128_block(builder: &mut Builder, key: &[Wire], block: &[Wire]) -> Vec<Wire> {
+pub fn aes128_block(builder: &mut CircuitBuilder, key: &[Wire], block: &[Wire]) -> Vec<Wire> {
     assert_eq!((key.len(), block.len()), (128, 128), "bits");
     let mut key = key.to_vec();
     let mut state = builder.xor_bits(block, &key);
@@ -45,7 +45,7 @@ fn shift_rows(state: &[Wire]) -> Vec<Wire> {
     (0..16).flat_map(byte).copied().collect()
 }
 
-fn mix_column(builder: &mut Builder, column: &[Wire]) -> Vec<Wire> {
+fn mix_column(builder: &mut CircuitBuilder, column: &[Wire]) -> Vec<Wire> {
     let byte = |i: usize| &column[8 * (i % 4)..][..8];
     let all = builder.xor_bits(byte(0), byte(1));
     let others = builder.xor_bits(byte(2), byte(3));
@@ -62,7 +62,7 @@ fn mix_column(builder: &mut Builder, column: &[Wire]) -> Vec<Wire> {
 }
 
 /// The product with x in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
-fn double(builder: &mut Builder, byte: &[Wire]) -> Vec<Wire> {
+fn double(builder: &mut CircuitBuilder, byte: &[Wire]) -> Vec<Wire> {
     let high = byte[7];
     let mut doubled = vec![high];
     doubled.extend_from_slice(&byte[..7]);
@@ -72,7 +72,7 @@ fn double(builder: &mut Builder, byte: &[Wire]) -> Vec<Wire> {
     doubled
 }
 
-fn next_round_key(builder: &mut Builder, key: &[Wire], round_constant: u64) -> Vec<Wire> {
+fn next_round_key(builder: &mut CircuitBuilder, key: &[Wire], round_constant: u64) -> Vec<Wire> {
     let last = &key[96..];
     let rotated = [&last[8..], &last[..8]].concat();
     let mut word: Vec<Wire> =
@@ -97,7 +97,7 @@ macro_rules! gates {
 
 /// The S-box with 32 ANDs of Boyar and Peralta, "A new combinational logic minimization technique
 /// with applications to cryptology" (2010), figures 5 to 7.
-fn substitute(builder: &mut Builder, byte: &[Wire]) -> Vec<Wire> {
+fn substitute(builder: &mut CircuitBuilder, byte: &[Wire]) -> Vec<Wire> {
     let [x7, x6, x5, x4, x3, x2, x1, x0] = *byte else { unreachable!("a byte has eight bits") };
     // Linear: the inputs of the inversion.
     gates! { builder;

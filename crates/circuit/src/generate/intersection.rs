@@ -4,7 +4,7 @@
 use std::iter;
 
 use crate::batch::Wire;
-use crate::builder::Builder;
+use crate::builder::CircuitBuilder;
 use crate::circuit::Circuit;
 
 /// The elements that two sets have in common.
@@ -20,7 +20,7 @@ pub fn intersection(size: u32, bits: u32) -> Circuit {
     let set_bits = size.checked_mul(bits).expect("fewer than 2^32 bits");
     let controls = u32::try_from(shuffle_bits(size as usize)).expect("fewer than 2^32 bits");
     let garbler_bits = set_bits.checked_add(controls).expect("fewer than 2^32 bits");
-    let mut builder = Builder::new(&[garbler_bits, set_bits]);
+    let mut builder = CircuitBuilder::new(&[garbler_bits, set_bits]);
     let mut garbler = builder.input(0);
     let controls = garbler.split_off(set_bits as usize);
     let [x, y] = [garbler, builder.input(1)]
@@ -28,14 +28,14 @@ pub fn intersection(size: u32, bits: u32) -> Circuit {
     let merged = builder.merge(&x, &y);
     let common = compare(&mut builder, &merged);
     let mut controls = controls.into_iter();
-    let shuffled = network(&mut builder, common, &mut controls);
+    let shuffled = waksman_network(&mut builder, common, &mut controls);
     let outputs: Vec<&[Wire]> = shuffled.iter().map(Vec::as_slice).collect();
     builder.finish(&outputs)
 }
 
 /// Of 2n numbers in ascending order, of which each occurs once or twice, n numbers: those that
 /// occur twice, and 0 for the others.
-fn compare(builder: &mut Builder, merged: &[Vec<Wire>]) -> Vec<Vec<Wire>> {
+fn compare(builder: &mut CircuitBuilder, merged: &[Vec<Wire>]) -> Vec<Vec<Wire>> {
     // Of the places 2i, 2i + 1 and 2i + 2, at most one pair is equal, and each pair of neighbours
     // is in exactly one such group.
     let pairs = (0..merged.len()).step_by(2).map(|i| {
@@ -61,8 +61,8 @@ pub fn shuffle_bits(n: usize) -> usize {
 
 /// Brings the values into the order that the control bits determine. One AND for each control bit
 /// and bit of a value.
-fn network(
-    builder: &mut Builder,
+fn waksman_network(
+    builder: &mut CircuitBuilder,
     values: Vec<Vec<Wire>>,
     controls: &mut impl Iterator<Item = Wire>,
 ) -> Vec<Vec<Wire>> {
@@ -79,8 +79,8 @@ fn network(
     if n % 2 == 1 {
         high.extend(values.into_iter().next_back());
     }
-    low = network(builder, low, controls);
-    high = network(builder, high, controls);
+    low = waksman_network(builder, low, controls);
+    high = waksman_network(builder, high, controls);
     let mut shuffled = Vec::with_capacity(n);
     for (i, (low, high)) in low.iter().zip(&high).enumerate() {
         // With an even number, the last pair needs no switch.
@@ -99,7 +99,7 @@ fn network(
 
 /// Two values, or the same in the other order, as the next control bit says.
 fn switch(
-    builder: &mut Builder,
+    builder: &mut CircuitBuilder,
     a: &[Wire],
     b: &[Wire],
     controls: &mut impl Iterator<Item = Wire>,
@@ -125,7 +125,7 @@ pub fn shuffle(order: &[usize]) -> Vec<bool> {
     if n == 2 {
         return vec![order[0] == 1];
     }
-    let is_high = halves(order, &place);
+    let is_high = route_through_high(order, &place);
     let inputs = (0..n / 2).map(|i| is_high[2 * i]);
     let outputs = (0..(n - 1) / 2).map(|i| is_high[order[2 * i]]);
     let mut low_order = vec![0; n / 2];
@@ -144,7 +144,7 @@ pub fn shuffle(order: &[usize]) -> Vec<bool> {
 /// Which inputs go through the high half: of each two that share a switch, at the inputs or at the
 /// outputs, exactly one. The last output comes from the high half, and so does the last input of an
 /// odd number go there.
-fn halves(order: &[usize], place: &[usize]) -> Vec<bool> {
+fn route_through_high(order: &[usize], place: &[usize]) -> Vec<bool> {
     let n = order.len();
     let mut is_high: Vec<Option<bool>> = vec![None; n];
     // From the input of the last output, which is fixed, then from any other.

@@ -1,6 +1,6 @@
 //! Yao's millionaires: who has more.
 
-use crate::builder::Builder;
+use crate::builder::CircuitBuilder;
 use crate::circuit::Circuit;
 
 /// Whether the garbler's number of `bits` bits is greater than the evaluator's.
@@ -8,7 +8,7 @@ use crate::circuit::Circuit;
 /// # Panics
 /// If there are 2^30 bits or more.
 pub fn millionaires(bits: u32) -> Circuit {
-    let mut builder = Builder::new(&[bits, bits]);
+    let mut builder = CircuitBuilder::new(&[bits, bits]);
     let [garbler, evaluator] = [builder.input(0), builder.input(1)];
     let is_greater = builder.less(&evaluator, &garbler);
     builder.finish(&[&[is_greater]])

@@ -2,7 +2,7 @@
 //! standard's order.
 
 use crate::batch::Wire;
-use crate::builder::{Builder, constant};
+use crate::builder::{CircuitBuilder, constant};
 use crate::circuit::Circuit;
 
 /// The bytes of a block.
@@ -16,7 +16,7 @@ const BLOCK_LEN: usize = 64;
 /// If `garbler_bytes` is over 64.
 pub fn sha256(garbler_bytes: u32) -> Circuit {
     let evaluator_bytes = 64_u32.checked_sub(garbler_bytes).expect("64 bytes at most");
-    let mut builder = Builder::new(&[8 * garbler_bytes, 8 * evaluator_bytes]);
+    let mut builder = CircuitBuilder::new(&[8 * garbler_bytes, 8 * evaluator_bytes]);
     let block = [builder.input(0), builder.input(1)].concat();
     let digest = sha256_block(&mut builder, &initial(), &block);
     builder.finish(&[&digest])
@@ -29,7 +29,7 @@ pub fn sha256(garbler_bytes: u32) -> Circuit {
 /// If the message has 2^28 bytes or more.
 pub fn sha256_message(garbler_bytes: u32, evaluator_bytes: u32) -> Circuit {
     assert!(u64::from(garbler_bytes) + u64::from(evaluator_bytes) < 1 << 28, "too long a message");
-    let mut builder = Builder::new(&[8 * garbler_bytes, 8 * evaluator_bytes]);
+    let mut builder = CircuitBuilder::new(&[8 * garbler_bytes, 8 * evaluator_bytes]);
     let mut message = [builder.input(0), builder.input(1)].concat();
     let bits = message.len() as u64;
     message.extend(constant(0x80, 8));
@@ -48,13 +48,13 @@ pub fn sha256_message(garbler_bytes: u32, evaluator_bytes: u32) -> Circuit {
 ///
 /// # Panics
 /// If the number of bits is wrong.
-pub fn sha256_block(builder: &mut Builder, state: &[Wire], block: &[Wire]) -> Vec<Wire> {
+pub fn sha256_block(builder: &mut CircuitBuilder, state: &[Wire], block: &[Wire]) -> Vec<Wire> {
     assert_eq!((state.len(), block.len()), (256, 8 * BLOCK_LEN), "bits");
-    let start: Vec<Word> = state.chunks(32).map(word).collect();
-    let mut schedule: Vec<Word> = block.chunks(32).map(word).collect();
+    let start: Vec<Sha256Word> = state.chunks(32).map(word).collect();
+    let mut schedule: Vec<Sha256Word> = block.chunks(32).map(word).collect();
     for i in 16..64 {
-        let low = mix(builder, &schedule[i - 15], [7, 18], Last::Shift(3));
-        let high = mix(builder, &schedule[i - 2], [17, 19], Last::Shift(10));
+        let low = sigma(builder, &schedule[i - 15], [7, 18], Sha256SigmaTerm::Shift(3));
+        let high = sigma(builder, &schedule[i - 2], [17, 19], Sha256SigmaTerm::Shift(10));
         let sum = sum(builder, &[&schedule[i - 16], &low, &schedule[i - 7], &high]);
         schedule.push(sum);
     }
@@ -66,17 +66,23 @@ pub fn sha256_block(builder: &mut Builder, state: &[Wire], block: &[Wire]) -> Ve
     words.flat_map(|sum| word(&sum)).collect()
 }
 
-type Word = Vec<Wire>;
+type Sha256Word = Vec<Wire>;
 
-fn round(builder: &mut Builder, state: &[Word], words: &Word, constant: &Word) -> Vec<Word> {
+fn round(
+    builder: &mut CircuitBuilder,
+    state: &[Sha256Word],
+    words: &Sha256Word,
+    constant: &Sha256Word,
+) -> Vec<Sha256Word> {
     let [a, b, c, d, e, f, g, h] = state else { unreachable!("a state has eight words") };
-    let high = mix(builder, e, [6, 11], Last::Rotate(25));
+    let high = sigma(builder, e, [6, 11], Sha256SigmaTerm::Rotate(25));
     // Bit by bit f if e, else g.
-    let choice: Word = (0..32).map(|i| builder.select(e[i], &f[i..=i], &g[i..=i])[0]).collect();
+    let choice: Sha256Word =
+        (0..32).map(|i| builder.select(e[i], &f[i..=i], &g[i..=i])[0]).collect();
     let first = sum(builder, &[h, constant, words, &choice, &high]);
-    let low = mix(builder, a, [2, 13], Last::Rotate(22));
+    let low = sigma(builder, a, [2, 13], Sha256SigmaTerm::Rotate(22));
     // Bit by bit what most of a, b and c are.
-    let majority: Word = (0..32)
+    let majority: Sha256Word = (0..32)
         .map(|i| {
             let a_b = builder.xor(a[i], b[i]);
             let a_c = builder.xor(a[i], c[i]);
@@ -90,29 +96,34 @@ fn round(builder: &mut Builder, state: &[Word], words: &Word, constant: &Word) -
 }
 
 #[derive(Clone, Copy)]
-enum Last {
+enum Sha256SigmaTerm {
     Rotate(usize),
     Shift(usize),
 }
 
 /// The XOR of three rotations to the right, or of two and a shift.
-fn mix(builder: &mut Builder, word: &Word, rotations: [usize; 2], last: Last) -> Word {
-    let rotated = |by: usize| -> Word { (0..32).map(|i| word[(i + by) % 32]).collect() };
+fn sigma(
+    builder: &mut CircuitBuilder,
+    word: &Sha256Word,
+    rotations: [usize; 2],
+    last: Sha256SigmaTerm,
+) -> Sha256Word {
+    let rotated = |by: usize| -> Sha256Word { (0..32).map(|i| word[(i + by) % 32]).collect() };
     let last = match last {
-        Last::Rotate(by) => rotated(by),
-        Last::Shift(by) => word[by..].iter().copied().chain(constant(0, by)).collect(),
+        Sha256SigmaTerm::Rotate(by) => rotated(by),
+        Sha256SigmaTerm::Shift(by) => word[by..].iter().copied().chain(constant(0, by)).collect(),
     };
     let both = builder.xor_bits(&rotated(rotations[0]), &rotated(rotations[1]));
     builder.xor_bits(&both, &last)
 }
 
-fn sum(builder: &mut Builder, words: &[&Word]) -> Word {
+fn sum(builder: &mut CircuitBuilder, words: &[&Sha256Word]) -> Sha256Word {
     let (first, others) = words.split_first().expect("words to add");
     others.iter().fold((*first).clone(), |sum, word| builder.add(&sum, word))
 }
 
 /// Between a word's bits and its bytes in the standard's order, in both directions.
-fn word(bits: &[Wire]) -> Word {
+fn word(bits: &[Wire]) -> Sha256Word {
     bits.rchunks(8).flatten().copied().collect()
 }
 

@@ -10,7 +10,7 @@ use crate::circuit::Circuit;
 /// A part has *values*: value i is the output of its gate i, then come the constants 0 and 1, then
 /// what it imports. A step is a depth: its linear gates, then its ANDs. A run is linear gates of a
 /// step that do not depend on each other, or the ANDs of a step.
-pub(super) struct Order<'a> {
+pub(super) struct GateSorter<'a> {
     circuit: &'a Circuit,
     /// For each wire before the part: which import it is, if [`Self::imports`] has it there.
     numbers: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Order<'a> {
     /// For each value the step in which it is computed; none for what is there at the beginning.
     steps: Vec<u32>,
     /// For each value the last step in which it can be computed.
-    needed: Vec<u32>,
+    latest_steps: Vec<u32>,
     /// For each linear gate its depth among those of its step, from 1 on; then for each gate the
     /// number of its run, twice, and one more for a NOT or a copy.
     keys: Vec<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Order<'a> {
     gates: Vec<u32>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> GateSorter<'a> {
     pub(super) fn new(circuit: &'a Circuit) -> Self {
         Self {
             circuit,
@@ -39,7 +39,7 @@ impl<'a> Order<'a> {
             imports: Vec::new(),
             inputs: Vec::new(),
             steps: Vec::new(),
-            needed: Vec::new(),
+            latest_steps: Vec::new(),
             keys: Vec::new(),
             runs: Vec::new(),
             ends: Vec::new(),
@@ -123,7 +123,7 @@ impl<'a> Order<'a> {
     /// Moves each linear gate to the last step in which it can be, so that its output takes a place
     /// as briefly as possible.
     fn delay_linear(&mut self, gates: &Range<usize>, last: u32) {
-        let Self { circuit, inputs, steps, needed, .. } = self;
+        let Self { circuit, inputs, steps, latest_steps: needed, .. } = self;
         needed.clear();
         needed.resize(steps.len(), last);
         for (i, ([a, b], gate)) in inputs.iter().zip(gates.clone()).enumerate().rev() {

@@ -2,53 +2,55 @@
 
 use std::ops::Range;
 
-use super::order::{Order, number};
-use crate::batch::{And, Ends, FIRST_INPUT, Gates, Linear, MAX_ANDS, MAX_LINEAR, Wire};
+use super::order::{GateSorter, number};
+use crate::batch::{
+    AndGate, FIRST_INPUT, GarblingGateCounts, GateBatchEnds, LinearGate, MAX_ANDS, MAX_LINEAR, Wire,
+};
 use crate::circuit::Circuit;
 
 /// A part that is scheduled on its own: what it imports is at the places from [`FIRST_INPUT`] on.
 #[derive(Debug, Default)]
-pub(super) struct Scheduled {
-    pub(super) linear: Vec<Linear>,
+pub(super) struct ScheduledPart {
+    pub(super) linear: Vec<LinearGate>,
     pub(super) runs: Vec<u32>,
-    pub(super) ands: Vec<And>,
+    pub(super) ands: Vec<AndGate>,
     /// The ends of each batch in the three.
-    pub(super) batches: Vec<Ends>,
+    pub(super) batches: Vec<GateBatchEnds>,
     /// The wires that it imports.
     pub(super) imports: Vec<Wire>,
     /// The wires that it exports, and their places.
     pub(super) exports: Vec<(Wire, Wire)>,
     /// The places of its arena.
     pub(super) places: u32,
-    pub(super) gates: Gates,
+    pub(super) gates: GarblingGateCounts,
 }
 
 /// Schedules parts, one after another in the same memory.
-pub(super) struct Scheduler<'a> {
+pub(super) struct PartScheduler<'a> {
     circuit: &'a Circuit,
-    order: Order<'a>,
-    arena: Arena,
+    order: GateSorter<'a>,
+    arena: PartPlaceAllocator,
 }
 
 /// The arena of a part.
 #[derive(Default)]
-struct Arena {
+struct PartPlaceAllocator {
     /// For each value how often it is read from now on; [`KEPT`] if its place is not to be used
     /// again.
-    uses: Vec<u32>,
+    remaining_reads: Vec<u32>,
     /// For each value its place, if it has one yet.
     place: Vec<Wire>,
     places: u32,
     free: Vec<Wire>,
     /// Places that are free after the current run.
-    freed: Vec<Wire>,
+    freed_after_run: Vec<Wire>,
 }
 
 const KEPT: u32 = u32::MAX;
 
-impl<'a> Scheduler<'a> {
+impl<'a> PartScheduler<'a> {
     pub(super) fn new(circuit: &'a Circuit) -> Self {
-        Self { circuit, order: Order::new(circuit), arena: Arena::default() }
+        Self { circuit, order: GateSorter::new(circuit), arena: PartPlaceAllocator::default() }
     }
 
     /// Schedules a part. `is_needed_later` says which wires are outputs, or are read after it.
@@ -56,7 +58,7 @@ impl<'a> Scheduler<'a> {
         &mut self,
         gates: Range<usize>,
         is_needed_later: impl Fn(Wire) -> bool,
-    ) -> Scheduled {
+    ) -> ScheduledPart {
         let Self { circuit, order, arena } = self;
         order.sort(gates.clone());
         arena.begin(order);
@@ -64,14 +66,14 @@ impl<'a> Scheduler<'a> {
         let kept: Vec<u32> =
             (0..number(gates.len())).filter(|i| is_needed_later(first + i)).collect();
         for &value in &kept {
-            arena.uses[value as usize] = KEPT;
+            arena.remaining_reads[value as usize] = KEPT;
         }
         let ands = gates.clone().filter(|&gate| circuit.is_and(gate)).count();
-        let mut scheduled = Scheduled {
+        let mut scheduled = ScheduledPart {
             linear: Vec::with_capacity(gates.len() - ands),
             ands: Vec::with_capacity(ands),
             imports: order.imports().to_vec(),
-            ..Scheduled::default()
+            ..ScheduledPart::default()
         };
         for run in order.runs() {
             if circuit.is_and(gates.start + run[0] as usize) {
@@ -90,30 +92,30 @@ impl<'a> Scheduler<'a> {
         scheduled.places = arena.places;
         let xors = scheduled.linear.iter().filter(|gate| gate.is_xor()).count();
         let (ands, xors, batches) = (ands as u64, xors as u64, scheduled.batches.len() as u64);
-        scheduled.gates = Gates { ands, xors, batches };
+        scheduled.gates = GarblingGateCounts { ands, xors, batches };
         scheduled
     }
 }
 
-impl Scheduled {
+impl ScheduledPart {
     /// Adds a run of ANDs, with which a batch ends.
-    fn add_ands(&mut self, run: &[u32], order: &Order, arena: &mut Arena) {
+    fn add_ands(&mut self, run: &[u32], order: &GateSorter, arena: &mut PartPlaceAllocator) {
         self.ands.extend(run.iter().map(|&gate| {
             let [a, b, out] = arena.compute(gate, order);
-            And { a, b, out }
+            AndGate { a, b, out }
         }));
         arena.end_run();
         self.end_batch();
     }
 
     /// Adds a run of linear gates.
-    fn add_linear(&mut self, run: &[u32], order: &Order, arena: &mut Arena) {
+    fn add_linear(&mut self, run: &[u32], order: &GateSorter, arena: &mut PartPlaceAllocator) {
         if self.pending() + run.len() > MAX_LINEAR {
             self.end_batch();
         }
         self.linear.extend(run.iter().map(|&gate| {
             let [a, b, out] = arena.compute(gate, order);
-            Linear { a, b, out }
+            LinearGate { a, b, out }
         }));
         arena.end_run();
         self.runs.push(number(self.pending()));
@@ -125,7 +127,7 @@ impl Scheduled {
     }
 
     fn end_batch(&mut self) {
-        let ends = Ends {
+        let ends = GateBatchEnds {
             linear: number(self.linear.len()),
             runs: number(self.runs.len()),
             ands: number(self.ands.len()),
@@ -137,10 +139,10 @@ impl Scheduled {
     }
 }
 
-impl Arena {
+impl PartPlaceAllocator {
     /// Begins a part: only the constants, which stay, and what it imports have places.
-    fn begin(&mut self, order: &Order) {
-        let Self { uses, place, .. } = self;
+    fn begin(&mut self, order: &GateSorter) {
+        let Self { remaining_reads: uses, place, .. } = self;
         let (gates, values) = (order.inputs().len(), order.values());
         uses.clear();
         uses.resize(values, 0);
@@ -155,35 +157,35 @@ impl Arena {
         }
         self.places = number(values - gates);
         self.free.clear();
-        self.freed.clear();
+        self.freed_after_run.clear();
     }
 
     /// The places of what a gate reads, and one for what it computes.
-    fn compute(&mut self, gate: u32, order: &Order) -> [Wire; 3] {
+    fn compute(&mut self, gate: u32, order: &GateSorter) -> [Wire; 3] {
         let out = self.free.pop().unwrap_or_else(|| {
             self.places += 1;
             self.places - 1
         });
         self.place[gate as usize] = out;
-        if self.uses[gate as usize] == 0 {
-            self.freed.push(out);
+        if self.remaining_reads[gate as usize] == 0 {
+            self.freed_after_run.push(out);
         }
         let [a, b] = order.inputs()[gate as usize].map(|value| self.read(value as usize));
         [a, b, out]
     }
 
     fn read(&mut self, value: usize) -> Wire {
-        let (place, uses) = (self.place[value], &mut self.uses[value]);
+        let (place, uses) = (self.place[value], &mut self.remaining_reads[value]);
         if *uses != KEPT {
             *uses -= 1;
             if *uses == 0 {
-                self.freed.push(place);
+                self.freed_after_run.push(place);
             }
         }
         place
     }
 
     fn end_run(&mut self) {
-        self.free.append(&mut self.freed);
+        self.free.append(&mut self.freed_after_run);
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 
-use super::part::Scheduled;
-use crate::batch::{FIRST_INPUT, MAX_UNDER_WAY, Transfer, Wire};
+use super::part::ScheduledPart;
+use crate::batch::{ArenaCopy, FIRST_INPUT, MAX_UNDER_WAY, Wire};
 use crate::circuit::Circuit;
 
 /// No part: the place is not to be used again.
-const NEVER: u32 = u32::MAX;
+const NO_LAST_READER: u32 = u32::MAX;
 
-/// The part that reads each wire last; [`NEVER`] if it keeps its place in the circuit's arena.
-pub(super) struct LastParts(Vec<u32>);
+/// The part that reads each wire last; [`NO_LAST_READER`] if it keeps its place in the circuit's
+/// arena.
+pub(super) struct WireLastReaders(Vec<u32>);
 
-impl LastParts {
+impl WireLastReaders {
     /// `ends` are those of the parts.
     pub(super) fn new(circuit: &Circuit, keep_inputs: bool, ends: &[usize]) -> Self {
         let mut last = vec![0; circuit.wires() as usize];
@@ -25,9 +26,9 @@ impl LastParts {
             start = end;
         }
         let kept = if keep_inputs { circuit.first_gate() } else { FIRST_INPUT };
-        last[..kept as usize].fill(NEVER);
+        last[..kept as usize].fill(NO_LAST_READER);
         for &wire in circuit.outputs() {
-            last[wire as usize] = NEVER;
+            last[wire as usize] = NO_LAST_READER;
         }
         Self(last)
     }
@@ -39,8 +40,8 @@ impl LastParts {
 }
 
 /// Gives what parts pass on places in the circuit's arena, one part after another.
-pub(super) struct Places<'a> {
-    last_parts: &'a LastParts,
+pub(super) struct CircuitPlaceAllocator<'a> {
+    last_parts: &'a WireLastReaders,
     /// The ends of the parts.
     ends: &'a [usize],
     /// The wire that the first gate defines.
@@ -52,8 +53,12 @@ pub(super) struct Places<'a> {
     freed: VecDeque<(u32, Wire)>,
 }
 
-impl<'a> Places<'a> {
-    pub(super) fn new(circuit: &Circuit, last_parts: &'a LastParts, ends: &'a [usize]) -> Self {
+impl<'a> CircuitPlaceAllocator<'a> {
+    pub(super) fn new(
+        circuit: &Circuit,
+        last_parts: &'a WireLastReaders,
+        ends: &'a [usize],
+    ) -> Self {
         let first = circuit.first_gate();
         let mut place = vec![0; circuit.wires() as usize];
         for (place, wire) in place.iter_mut().zip(0..first) {
@@ -74,7 +79,11 @@ impl<'a> Places<'a> {
     }
 
     /// The imports of the next part, and the parts that it waits for.
-    pub(super) fn imports(&mut self, part: u32, scheduled: &Scheduled) -> (Vec<Transfer>, u32) {
+    pub(super) fn imports(
+        &mut self,
+        part: u32,
+        scheduled: &ScheduledPart,
+    ) -> (Vec<ArenaCopy>, u32) {
         let mut waits = 0;
         let import = |(to, &wire): (u32, &Wire)| {
             let from = self.place[wire as usize];
@@ -86,21 +95,21 @@ impl<'a> Places<'a> {
                 let distance = part as usize - maker;
                 waits |= if distance <= MAX_UNDER_WAY { 1 << (distance - 1) } else { 0 };
             }
-            Transfer { from, to }
+            ArenaCopy { from, to }
         };
         let imports = (FIRST_INPUT..).zip(&scheduled.imports).map(import).collect();
         (imports, waits)
     }
 
     /// The exports of the next part.
-    pub(super) fn exports(&mut self, scheduled: &Scheduled) -> Vec<Transfer> {
+    pub(super) fn exports(&mut self, scheduled: &ScheduledPart) -> Vec<ArenaCopy> {
         let export = |&(wire, from): &(Wire, Wire)| {
             let to = self.free.pop().unwrap_or_else(|| {
                 self.count += 1;
                 self.count - 1
             });
             self.place[wire as usize] = to;
-            Transfer { from, to }
+            ArenaCopy { from, to }
         };
         scheduled.exports.iter().map(export).collect()
     }

@@ -4,42 +4,42 @@ use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 
-use super::Connected;
-use crate::batch::{FIRST_INPUT, MAX_UNDER_WAY, Part, Shape, Transfer, Wire, ZERO};
-use crate::circuit::{Circuit, Kind};
+use super::ConnectedPart;
+use crate::batch::{ArenaCopy, CircuitPart, CircuitShape, FIRST_INPUT, MAX_UNDER_WAY, Wire, ZERO};
+use crate::circuit::{Circuit, GateKind};
 
 /// What differs between rounds: the places of the outputs, which are the evaluator's inputs of the
 /// next round.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct RepeatedCircuitRounds {
     pub(super) times: u64,
     /// For each part, in the first round, in those with an odd number, and in the others, which
     /// write outputs to the places that the odd ones read, and the other way round.
-    transfers: [Vec<Transfers>; 3],
+    transfers: [Vec<RoundArenaCopies>; 3],
 }
 
 #[derive(Debug)]
-struct Transfers {
-    imports: Vec<Transfer>,
-    exports: Vec<Transfer>,
+struct RoundArenaCopies {
+    imports: Vec<ArenaCopy>,
+    exports: Vec<ArenaCopy>,
 }
 
 /// A circuit with the same outputs, none of which is an input or a constant: each round writes all
 /// of them.
-pub(super) fn copying(circuit: &Circuit) -> Circuit {
+pub(super) fn with_copied_outputs(circuit: &Circuit) -> Circuit {
     let mut copied = circuit.clone();
     let copy = |&wire: &Wire| {
         let is_gate = wire >= circuit.first_gate();
-        if is_gate { wire } else { copied.push(Kind::Xor, wire, ZERO) }
+        if is_gate { wire } else { copied.push(GateKind::Xor, wire, ZERO) }
     };
     let outputs: Vec<Wire> = circuit.outputs().iter().map(copy).collect();
     copied.with_outputs(&[&outputs])
 }
 
-impl Rounds {
+impl RepeatedCircuitRounds {
     /// The rounds of a circuit whose schedule keeps the places of inputs. Changes its shape to that
     /// of all rounds.
-    pub(super) fn new(shape: &mut Shape, parts: &[Connected], times: u64) -> Self {
+    pub(super) fn new(shape: &mut CircuitShape, parts: &[ConnectedPart], times: u64) -> Self {
         let mut odd = HashMap::new();
         for &place in &shape.outputs {
             odd.entry(place).or_insert_with(|| {
@@ -58,26 +58,31 @@ impl Rounds {
     }
 
     /// A part of the schedule in a round.
-    pub(super) fn part<'a>(&'a self, part: Part<'a>, round: u64, index: usize) -> Part<'a> {
+    pub(super) fn part<'a>(
+        &'a self,
+        part: CircuitPart<'a>,
+        round: u64,
+        index: usize,
+    ) -> CircuitPart<'a> {
         let variant = if round == 0 { 0 } else { 2 - usize::from(!round.is_multiple_of(2)) };
-        let Transfers { imports, exports } = &self.transfers[variant][index];
+        let RoundArenaCopies { imports, exports } = &self.transfers[variant][index];
         // A round's first part waits for the round before, the others for it.
         let waits = match index {
             0 => u32::MAX,
             1..=MAX_UNDER_WAY => 1 << (index - 1),
             _ => 0,
         };
-        Part { imports, exports, waits: part.waits | waits, ..part }
+        CircuitPart { imports, exports, dependencies: part.dependencies | waits, ..part }
     }
 }
 
 /// The transfers of all parts in a round; the rounds from 1 on have those of 1 and 2 by turns.
 fn transfers(
-    shape: &Shape,
-    parts: &[Connected],
+    shape: &CircuitShape,
+    parts: &[ConnectedPart],
     odd: &HashMap<Wire, Wire>,
     round: usize,
-) -> Vec<Transfers> {
+) -> Vec<RoundArenaCopies> {
     let first = FIRST_INPUT + shape.garbler_inputs;
     let output = |place: Wire, is_odd: bool| match odd.get(&place) {
         Some(&other) if is_odd => other,
@@ -93,9 +98,9 @@ fn transfers(
         }
     };
     let parts = parts.iter().map(|part| {
-        let import = |it: &Transfer| Transfer { from: input(it.from), ..*it };
-        let export = |it: &Transfer| Transfer { to: output(it.to, is_odd), ..*it };
-        Transfers {
+        let import = |it: &ArenaCopy| ArenaCopy { from: input(it.from), ..*it };
+        let export = |it: &ArenaCopy| ArenaCopy { to: output(it.to, is_odd), ..*it };
+        RoundArenaCopies {
             imports: part.imports.iter().map(import).collect(),
             exports: part.exports.iter().map(export).collect(),
         }

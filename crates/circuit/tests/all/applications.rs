@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sunder_circuit::generate::{
     aes128, edit_distance, intersection, millionaires, min_cut, sha256, shuffle, shuffle_bits,
 };
-use sunder_circuit::{Circuit, FIRST_INPUT, ONE, Schedule, Shape, ZERO, evaluate_64};
+use sunder_circuit::{Circuit, CircuitSchedule, CircuitShape, FIRST_INPUT, ONE, ZERO, evaluate_64};
 
 use crate::common::{check_batches, evaluate, number, random_inputs, value};
 
@@ -147,7 +147,7 @@ fn a_circuit_is_repeated_on_its_outputs() {
     crossed.output(&[b, a, both, ONE]);
     for circuit in [aes128(), sha256(32), crossed] {
         for times in [1, 2, 5] {
-            let chain = Schedule::repeated(&circuit, times).unwrap();
+            let chain = CircuitSchedule::repeated(&circuit, times).unwrap();
             check_batches(&chain);
             let inputs = random_inputs(&mut rng, chain.shape().inputs());
             let (garbler, evaluator) = inputs.split_at(circuit.garbler_inputs() as usize);
@@ -160,17 +160,18 @@ fn a_circuit_is_repeated_on_its_outputs() {
             assert_eq!(chain.shape().ands, times * circuit.counts().ands);
         }
     }
-    let digests = [1, 2].map(|times| Schedule::repeated(&aes128(), times).unwrap().shape().digest);
+    let digests =
+        [1, 2].map(|times| CircuitSchedule::repeated(&aes128(), times).unwrap().shape().digest);
     assert_ne!(digests[0], digests[1]);
-    assert!(Schedule::repeated(&min_cut(), 2).is_none(), "20 bits from 250,000");
+    assert!(CircuitSchedule::repeated(&min_cut(), 2).is_none(), "20 bits from 250,000");
 }
 
 #[test]
 fn a_thousand_million_gates_take_the_memory_of_one_circuit() {
     let circuit = aes128();
     let times = 1_000_000_000 / circuit.len() as u64 + 1;
-    let chain = Schedule::repeated(&circuit, times).unwrap();
-    let Shape { places, ands, xors, nots, .. } = *chain.shape();
+    let chain = CircuitSchedule::repeated(&circuit, times).unwrap();
+    let CircuitShape { places, ands, xors, nots, .. } = *chain.shape();
     assert!(ands + xors + nots >= 1_000_000_000);
     assert!(places < 4_096, "{places}");
     assert!(!chain.shape().outputs.contains(&ZERO));

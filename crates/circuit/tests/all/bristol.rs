@@ -1,12 +1,14 @@
 //! Both text formats: round trips, and what is refused.
 
-use sunder_circuit::bristol::{Format, MAX_INPUTS, ReadError, Reason, read, write};
+use sunder_circuit::bristol::{
+    BristolFormat, BristolReadError, BristolReadReason, MAX_INPUTS, read, write,
+};
 use sunder_circuit::generate::aes128;
-use sunder_circuit::{Circuit, FIRST_INPUT, Kind, ONE, ZERO};
+use sunder_circuit::{Circuit, FIRST_INPUT, GateKind, ONE, ZERO};
 
 use crate::common::{random_circuit, random_inputs};
 
-fn written(circuit: &Circuit, format: Format) -> Vec<u8> {
+fn written(circuit: &Circuit, format: BristolFormat) -> Vec<u8> {
     let mut text = Vec::new();
     write(circuit, format, &mut text).unwrap();
     text
@@ -19,7 +21,7 @@ fn what_is_written_is_read_again() {
         let gates = rng.usize(..60);
         let circuit = random_circuit(&mut rng, gates);
         let inputs = random_inputs(&mut rng, circuit.first_gate() - FIRST_INPUT);
-        for format in [Format::Old, Format::Fashion] {
+        for format in [BristolFormat::Old, BristolFormat::Fashion] {
             let again = read(&written(&circuit, format)).unwrap();
             assert_eq!(again.evaluate_64(&inputs), circuit.evaluate_64(&inputs), "{seed}");
             assert_eq!(again.input_values(), circuit.input_values());
@@ -31,7 +33,7 @@ fn what_is_written_is_read_again() {
 #[test]
 fn the_digest_stays_where_nothing_has_to_be_added() {
     let circuit = aes128();
-    for format in [Format::Old, Format::Fashion] {
+    for format in [BristolFormat::Old, BristolFormat::Fashion] {
         let text = written(&circuit, format);
         let again = read(&text).unwrap();
         assert_eq!(again, circuit);
@@ -43,15 +45,15 @@ fn the_digest_stays_where_nothing_has_to_be_added() {
     let x = circuit.and(FIRST_INPUT, FIRST_INPUT + 5);
     circuit.output(&[x, ZERO, x]);
     circuit.output(&[ONE, FIRST_INPUT]);
-    assert_eq!(read(&written(&circuit, Format::Fashion)).unwrap(), circuit);
+    assert_eq!(read(&written(&circuit, BristolFormat::Fashion)).unwrap(), circuit);
 }
 
 #[test]
 fn constants_without_inputs_have_no_old_format() {
     let mut circuit = Circuit::new(&[]);
     circuit.output(&[ONE]);
-    assert!(write(&circuit, Format::Old, &mut Vec::new()).is_err());
-    assert_eq!(read(&written(&circuit, Format::Fashion)).unwrap(), circuit);
+    assert!(write(&circuit, BristolFormat::Old, &mut Vec::new()).is_err());
+    assert_eq!(read(&written(&circuit, BristolFormat::Fashion)).unwrap(), circuit);
 }
 
 #[test]
@@ -67,39 +69,39 @@ fn all_gates_of_bristol_fashion_are_read() {
         let (first, second) = (x[0] & x[2], x[1] & x[3]);
         assert_eq!(circuit.evaluate(&x), [second, first ^ second, !x[4], x[4]], "{inputs}");
     }
-    assert_eq!(circuit.gates().filter(|gate| gate.kind == Kind::And).count(), 2);
+    assert_eq!(circuit.gates().filter(|gate| gate.kind == GateKind::And).count(), 2);
 }
 
 #[test]
 fn a_wrong_text_is_refused_with_its_line() {
     let old = |gates: &str| format!("2 4\n1 1 1\n\n{gates}");
-    let name = |name: &str| Reason::UnknownGate(name.into());
-    let arity = |name: &str, needed| Reason::Arity { name: name.into(), needed };
+    let name = |name: &str| BristolReadReason::UnknownGate(name.into());
+    let arity = |name: &str, needed| BristolReadReason::Arity { name: name.into(), needed };
     let two = "`2 1`, two inputs and one output";
     let cases = [
-        (String::new(), 1, Reason::NoCounts),
-        ("\n\n".into(), 2, Reason::NoCounts),
-        ("1 2 3\n".into(), 1, Reason::NoCounts),
-        ("-1 2\n".into(), 1, Reason::NoCounts),
-        ("4294967296 2\n".into(), 1, Reason::NoCounts),
-        ("\u{7f}ELF".into(), 1, Reason::NoCounts),
-        ("1 2\n".into(), 1, Reason::NoLengths),
-        ("1 2\n1 1\n".into(), 2, Reason::NoLengths),
-        ("1 2\n2 1\n1 1\n".into(), 3, Reason::NoLengths),
-        ("1 2\n1 1\n2 1\n".into(), 3, Reason::NoLengths),
-        (format!("0 {0}\n{0} 0 0\n", MAX_INPUTS + 1), 2, Reason::TooManyInputs),
-        ("0 4294967295\n4294967295 4294967295 0\n".into(), 2, Reason::TooManyInputs),
-        ("1 3\n2 2 1\n".into(), 2, Reason::TooFewWires { wires: 3, bits: 4 }),
-        ("1 3\n1 1 4\n".into(), 2, Reason::TooFewWires { wires: 3, bits: 4 }),
+        (String::new(), 1, BristolReadReason::NoCounts),
+        ("\n\n".into(), 2, BristolReadReason::NoCounts),
+        ("1 2 3\n".into(), 1, BristolReadReason::NoCounts),
+        ("-1 2\n".into(), 1, BristolReadReason::NoCounts),
+        ("4294967296 2\n".into(), 1, BristolReadReason::NoCounts),
+        ("\u{7f}ELF".into(), 1, BristolReadReason::NoCounts),
+        ("1 2\n".into(), 1, BristolReadReason::NoLengths),
+        ("1 2\n1 1\n".into(), 2, BristolReadReason::NoLengths),
+        ("1 2\n2 1\n1 1\n".into(), 3, BristolReadReason::NoLengths),
+        ("1 2\n1 1\n2 1\n".into(), 3, BristolReadReason::NoLengths),
+        (format!("0 {0}\n{0} 0 0\n", MAX_INPUTS + 1), 2, BristolReadReason::TooManyInputs),
+        ("0 4294967295\n4294967295 4294967295 0\n".into(), 2, BristolReadReason::TooManyInputs),
+        ("1 3\n2 2 1\n".into(), 2, BristolReadReason::TooFewWires { wires: 3, bits: 4 }),
+        ("1 3\n1 1 4\n".into(), 2, BristolReadReason::TooFewWires { wires: 3, bits: 4 }),
         (
             "4000000000 4000000002\n1 1 1\n2 1 0 1 2 AND\n".into(),
             2,
-            Reason::TooShort { gates: 4_000_000_000, wires: 4_000_000_002 },
+            BristolReadReason::TooShort { gates: 4_000_000_000, wires: 4_000_000_002 },
         ),
         (
             "1 4000000002\n1 1 4000000000\n2 1 0 1 2 AND\n".into(),
             2,
-            Reason::TooShort { gates: 1, wires: 4_000_000_002 },
+            BristolReadReason::TooShort { gates: 1, wires: 4_000_000_002 },
         ),
         (old("2 1 0 1 2 AND\n2 1 0 1 3 NOR\n"), 5, name("NOR")),
         (old("2 1 0 1 2 AND\n1 1 0 3 EQW\n"), 5, name("EQW")),
@@ -108,25 +110,25 @@ fn a_wrong_text_is_refused_with_its_line() {
         (old("2 1 0 1 2 AND\n1 1 0 1 3 XOR\n"), 5, arity("XOR", two)),
         (old("2 1 0 1 2 AND\n2 1 0 1 3 4 AND\n"), 5, arity("AND", two)),
         (old("2 1 0 1 2 AND\n2 1 0 1 3 INV\n"), 5, arity("INV", "`1 1`, one input and one output")),
-        (old("2 1 0 1 2 AND\n2 1 0 x 3 AND\n"), 5, Reason::NoNumber("x".into())),
-        (old("2 1 0 1 2 AND\n2 1 0 -1 3 AND\n"), 5, Reason::NoNumber("-1".into())),
-        (old("2 1 0 1 2 AND\n2 1 0 4 3 AND\n"), 5, Reason::NoWire { wire: 4, wires: 4 }),
-        (old("2 1 0 1 2 AND\n2 1 0 1 4 AND\n"), 5, Reason::NoWire { wire: 4, wires: 4 }),
-        (old("2 1 0 3 2 AND\n2 1 0 1 3 AND\n"), 4, Reason::NotDefined(3)),
-        (old("2 1 0 2 2 AND\n2 1 0 1 3 AND\n"), 4, Reason::NotDefined(2)),
-        (old("2 1 0 1 2 AND\n2 1 0 1 2 AND\n"), 5, Reason::DefinedTwice(2)),
-        (old("2 1 0 1 2 AND\n2 1 0 1 0 AND\n"), 5, Reason::DefinedTwice(0)),
+        (old("2 1 0 1 2 AND\n2 1 0 x 3 AND\n"), 5, BristolReadReason::NoNumber("x".into())),
+        (old("2 1 0 1 2 AND\n2 1 0 -1 3 AND\n"), 5, BristolReadReason::NoNumber("-1".into())),
+        (old("2 1 0 1 2 AND\n2 1 0 4 3 AND\n"), 5, BristolReadReason::NoWire { wire: 4, wires: 4 }),
+        (old("2 1 0 1 2 AND\n2 1 0 1 4 AND\n"), 5, BristolReadReason::NoWire { wire: 4, wires: 4 }),
+        (old("2 1 0 3 2 AND\n2 1 0 1 3 AND\n"), 4, BristolReadReason::NotDefined(3)),
+        (old("2 1 0 2 2 AND\n2 1 0 1 3 AND\n"), 4, BristolReadReason::NotDefined(2)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 2 AND\n"), 5, BristolReadReason::DefinedTwice(2)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 0 AND\n"), 5, BristolReadReason::DefinedTwice(0)),
         (
             old("2 1 0 1 2 AND\n2 1 0 1 3 AND\n\n2 1 0 1 3 AND\n"),
             7,
-            Reason::WrongCount { found: 3, stated: 2 },
+            BristolReadReason::WrongCount { found: 3, stated: 2 },
         ),
         (
             format!("{}{}", old("2 1 0 1 2 AND"), "\n".repeat(7)),
             10,
-            Reason::WrongCount { found: 1, stated: 2 },
+            BristolReadReason::WrongCount { found: 1, stated: 2 },
         ),
-        ("1 4\n1 1 1\n\n2 1 0 1 3 AND\n".into(), 4, Reason::NeverDefined(2)),
+        ("1 4\n1 1 1\n\n2 1 0 1 3 AND\n".into(), 4, BristolReadReason::NeverDefined(2)),
         ("1 3\n1 2\n1 1\n\n1 1 2 2 EQ\n".into(), 5, arity("EQ", "`1 1`, 0 or 1, and one output")),
         (
             "1 4\n1 2\n1 1\n\n3 2 0 1 0 1 2 3 MAND\n".into(),
@@ -140,7 +142,7 @@ fn a_wrong_text_is_refused_with_its_line() {
         ),
     ];
     for (text, line, reason) in cases {
-        assert_eq!(read(text.as_bytes()), Err(ReadError { line, reason }), "{text:?}");
+        assert_eq!(read(text.as_bytes()), Err(BristolReadError { line, reason }), "{text:?}");
     }
 }
 
@@ -154,7 +156,7 @@ fn changed_texts_are_refused_or_are_valid() {
     }
     circuit.output(&[last]);
     let mut rng = fastrand::Rng::with_seed(1);
-    for format in [Format::Old, Format::Fashion] {
+    for format in [BristolFormat::Old, BristolFormat::Fashion] {
         let text = written(&circuit, format);
         for _ in 0..20_000 {
             let mut changed = text.clone();

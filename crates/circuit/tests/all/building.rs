@@ -1,16 +1,16 @@
 //! The builder: arithmetic, sorting, tables and folding against plain Rust.
 
-use sunder_circuit::{Builder, Circuit, FIRST_INPUT, ONE, Wire, ZERO, constant};
+use sunder_circuit::{Circuit, CircuitBuilder, FIRST_INPUT, ONE, Wire, ZERO, constant};
 
 use crate::common::{check_schedule, evaluate, number, random_circuit, random_inputs, value};
 
 /// Checks a function of two numbers of some widths, on 1,000 random pairs.
 fn check_pairs(
     [x_bits, y_bits]: [u32; 2],
-    build: impl Fn(&mut Builder, &[Wire], &[Wire]) -> Vec<Wire>,
+    build: impl Fn(&mut CircuitBuilder, &[Wire], &[Wire]) -> Vec<Wire>,
     function: impl Fn(u64, u64) -> u64,
 ) {
-    let mut builder = Builder::new(&[x_bits, y_bits]);
+    let mut builder = CircuitBuilder::new(&[x_bits, y_bits]);
     let [x, y] = [builder.input(0), builder.input(1)];
     let output = build(&mut builder, &x, &y);
     let circuit = builder.finish(&[&output]);
@@ -30,29 +30,29 @@ fn integers_of_any_width_are_computed_as_in_rust() {
     for bits in [1, 2, 3, 7, 16, 31] {
         let all = (1_u64 << bits) - 1;
         let both = [bits, bits];
-        check_pairs(both, Builder::add, |x, y| (x + y) & all);
-        check_pairs(both, Builder::subtract, |x, y| x.wrapping_sub(y) & all);
-        check_pairs(both, Builder::multiply, |x, y| x * y);
+        check_pairs(both, CircuitBuilder::add, |x, y| (x + y) & all);
+        check_pairs(both, CircuitBuilder::subtract, |x, y| x.wrapping_sub(y) & all);
+        check_pairs(both, CircuitBuilder::multiply, |x, y| x * y);
         check_pairs(both, |b, x, y| vec![b.less(x, y)], |x, y| (x < y).into());
         check_pairs(both, |b, x, y| vec![b.equal(x, y)], |x, y| (x == y).into());
-        let select = |b: &mut Builder, x: &[Wire], y: &[Wire]| {
+        let select = |b: &mut CircuitBuilder, x: &[Wire], y: &[Wire]| {
             let condition = b.less(x, y);
             b.select(condition, x, y)
         };
         check_pairs(both, select, u64::min);
-        check_pairs([bits, 6], Builder::shift_left, |x, by| (x << by) & all);
-        check_pairs([bits, 6], Builder::shift_right, |x, by| x >> by);
-        let ones = |b: &mut Builder, x: &[Wire], _: &[Wire]| b.count_ones(x);
+        check_pairs([bits, 6], CircuitBuilder::shift_left, |x, by| (x << by) & all);
+        check_pairs([bits, 6], CircuitBuilder::shift_right, |x, by| x >> by);
+        let ones = |b: &mut CircuitBuilder, x: &[Wire], _: &[Wire]| b.count_ones(x);
         check_pairs([bits, 0], ones, |x, _| x.count_ones().into());
     }
-    check_pairs([5, 9], Builder::multiply, |x, y| x * y);
+    check_pairs([5, 9], CircuitBuilder::multiply, |x, y| x * y);
     check_pairs([3, 3], |b, x, y| vec![b.or(x[0], y[0])], |x, y| (x | y) & 1);
 }
 
 #[test]
 fn an_operation_takes_one_and_a_bit() {
-    assert_eq!(ands(Builder::add), 31);
-    assert_eq!(ands(Builder::subtract), 31);
+    assert_eq!(ands(CircuitBuilder::add), 31);
+    assert_eq!(ands(CircuitBuilder::subtract), 31);
     assert_eq!(ands(|b, x, y| vec![b.less(x, y)]), 32);
     assert_eq!(ands(|b, x, y| vec![b.equal(x, y)]), 31);
     assert_eq!(ands(|b, x, y| b.select(x[0], x, y)), 32);
@@ -61,8 +61,8 @@ fn an_operation_takes_one_and_a_bit() {
     assert_eq!(ands(|b, x, _| b.multiply(x, &constant(8, 32))), 0);
 }
 
-fn ands(build: impl Fn(&mut Builder, &[Wire], &[Wire]) -> Vec<Wire>) -> u64 {
-    let mut builder = Builder::new(&[32, 32]);
+fn ands(build: impl Fn(&mut CircuitBuilder, &[Wire], &[Wire]) -> Vec<Wire>) -> u64 {
+    let mut builder = CircuitBuilder::new(&[32, 32]);
     let [x, y] = [builder.input(0), builder.input(1)];
     let output = build(&mut builder, &x, &y);
     builder.finish(&[&output]).counts().ands
@@ -73,7 +73,7 @@ fn lists_are_sorted_and_merged() {
     let mut rng = fastrand::Rng::with_seed(7);
     for n in 0..20_u32 {
         for first in [0, n / 2, n] {
-            let mut builder = Builder::new(&[n * 6]);
+            let mut builder = CircuitBuilder::new(&[n * 6]);
             let values: Vec<Vec<Wire>> = builder.input(0).chunks(6).map(<[Wire]>::to_vec).collect();
             let sorted = builder.sort(&values).concat();
             let (a, b) = values.split_at(first as usize);
@@ -105,7 +105,7 @@ fn lists_are_sorted_and_merged() {
 #[test]
 fn unsorted_lists_are_sorted() {
     let mut rng = fastrand::Rng::with_seed(8);
-    let mut builder = Builder::new(&[30 * 8]);
+    let mut builder = CircuitBuilder::new(&[30 * 8]);
     let values: Vec<Vec<Wire>> = builder.input(0).chunks(8).map(<[Wire]>::to_vec).collect();
     let sorted = builder.sort(&values).concat();
     let circuit = builder.finish(&[&sorted]);
@@ -125,7 +125,7 @@ fn tables_give_the_entry_of_the_index() {
     for index_bits in 0..9_u32 {
         for bits in [1, 8, 64] {
             let table: Vec<u64> = (0..1 << index_bits).map(|_| rng.u64(..)).collect();
-            let mut builder = Builder::new(&[index_bits]);
+            let mut builder = CircuitBuilder::new(&[index_bits]);
             let index = builder.input(0);
             let entry = builder.look_up(&table, bits, &index);
             let values: Vec<Vec<Wire>> = table.iter().map(|&it| constant(it, bits)).collect();
@@ -144,7 +144,7 @@ fn tables_give_the_entry_of_the_index() {
 
 #[test]
 fn constants_and_equal_gates_are_folded() {
-    let mut builder = Builder::new(&[2]);
+    let mut builder = CircuitBuilder::new(&[2]);
     let [x, y] = [FIRST_INPUT, FIRST_INPUT + 1];
     let not_x = builder.not(x);
     let x_y = builder.xor(x, y);
@@ -178,12 +178,12 @@ fn folding_changes_no_function() {
 }
 
 fn rebuild(circuit: &Circuit) -> Circuit {
-    let mut builder = Builder::new(circuit.input_values());
+    let mut builder = CircuitBuilder::new(circuit.input_values());
     let mut wires: Vec<Wire> = (0..circuit.first_gate()).collect();
     for (i, gate) in circuit.gates().enumerate() {
         let [a, b] = [gate.a, gate.b].map(|wire| wires[wire as usize]);
         let is_and = circuit.gate(circuit.first_gate() + u32::try_from(i).unwrap()).unwrap().kind
-            == sunder_circuit::Kind::And;
+            == sunder_circuit::GateKind::And;
         wires.push(if is_and { builder.and(a, b) } else { builder.xor(a, b) });
     }
     let outputs: Vec<Wire> = circuit.outputs().iter().map(|&wire| wires[wire as usize]).collect();

@@ -5,7 +5,7 @@ use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use sha2::{Digest, Sha256};
 use sunder_circuit::generate::{aes128, sha256, sha256_message};
-use sunder_circuit::{Circuit, Schedule, bits};
+use sunder_circuit::{Circuit, CircuitSchedule, bits};
 
 use crate::common::{check_batches, check_bytes, hex};
 
@@ -34,7 +34,7 @@ fn aes_gives_the_vectors_of_the_standard() {
 fn aes_encrypts_as_another_implementation() {
     let circuit = aes128();
     assert_eq!(circuit.counts().ands, 6_400);
-    check_batches(&Schedule::new(&circuit));
+    check_batches(&CircuitSchedule::new(&circuit));
     check_bytes(&circuit, 1, |bytes| {
         let (key, block) = bytes.split_at(16);
         let mut block = <[u8; 16]>::try_from(block).unwrap().into();
@@ -63,7 +63,7 @@ fn sha256_gives_the_vectors_of_the_standard() {
 #[test]
 fn sha256_digests_as_another_implementation() {
     let circuit = sha256_message(20, 35);
-    check_batches(&Schedule::new(&circuit));
+    check_batches(&CircuitSchedule::new(&circuit));
     check_bytes(&circuit, 2, |bytes| Sha256::digest(bytes).to_vec());
     check_bytes(&sha256_message(60, 61), 3, |bytes| Sha256::digest(bytes).to_vec());
 }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use sunder_circuit::{
-    And, Circuit, FIRST_INPUT, Linear, MAX_ANDS, MAX_LINEAR, ONE, Schedule, Source, Transfer, ZERO,
-    bits, evaluate_64,
+    AndGate, ArenaCopy, Circuit, CircuitSchedule, CircuitSource, FIRST_INPUT, LinearGate, MAX_ANDS,
+    MAX_LINEAR, ONE, ZERO, bits, evaluate_64,
 };
 
 /// A random circuit of both parties' inputs.
@@ -34,7 +34,7 @@ pub(crate) fn random_inputs(rng: &mut fastrand::Rng, inputs: u32) -> Vec<u64> {
 }
 
 /// Checks what [`sunder_circuit::Batch`] promises of a source's batches, and its counts.
-pub(crate) fn check_batches(source: &dyn Source) {
+pub(crate) fn check_batches(source: &dyn CircuitSource) {
     let shape = source.shape().clone();
     let (mut ands, mut xors, mut nots) = (0, 0, 0);
     let first = FIRST_INPUT + shape.inputs();
@@ -54,7 +54,7 @@ pub(crate) fn check_batches(source: &dyn Source) {
         let part = source.part(index);
         assert_eq!((part.before.ands, part.before.xors), (ands, xors));
         let mut defined: HashSet<u32> = HashSet::from([ZERO, ONE]);
-        for Transfer { from, to } in part.imports {
+        for ArenaCopy { from, to } in part.imports {
             assert!(exported.contains(from) && *to < shape.part_places && defined.insert(*to));
         }
         for batch in part.batches() {
@@ -64,18 +64,20 @@ pub(crate) fn check_batches(source: &dyn Source) {
             for &end in batch.runs {
                 assert!(end as usize > start);
                 let run = &batch.linear[start..end as usize];
-                let gates: Vec<_> = run.iter().map(|&Linear { a, b, out }| (a, b, out)).collect();
+                let gates: Vec<_> =
+                    run.iter().map(|&LinearGate { a, b, out }| (a, b, out)).collect();
                 check(&mut defined, &gates);
                 start = end as usize;
             }
             assert_eq!(start, batch.linear.len());
-            let gates: Vec<_> = batch.ands.iter().map(|&And { a, b, out }| (a, b, out)).collect();
+            let gates: Vec<_> =
+                batch.ands.iter().map(|&AndGate { a, b, out }| (a, b, out)).collect();
             check(&mut defined, &gates);
             ands += batch.ands.len() as u64;
             xors += batch.linear.iter().filter(|gate| gate.is_xor()).count() as u64;
             nots += batch.linear.iter().filter(|gate| gate.is_not()).count() as u64;
         }
-        for Transfer { from, to } in part.exports {
+        for ArenaCopy { from, to } in part.exports {
             assert!(defined.contains(from) && *to > ONE && *to < shape.places);
             exported.insert(*to);
         }
@@ -86,7 +88,7 @@ pub(crate) fn check_batches(source: &dyn Source) {
 
 /// Checks that a circuit's schedule computes what the circuit computes, on 64 random inputs.
 pub(crate) fn check_schedule(circuit: &Circuit, rng: &mut fastrand::Rng) {
-    let schedule = Schedule::new(circuit);
+    let schedule = CircuitSchedule::new(circuit);
     check_batches(&schedule);
     let inputs = random_inputs(rng, schedule.shape().inputs());
     assert_eq!(evaluate_64(&schedule, &inputs), circuit.evaluate_64(&inputs));
@@ -94,7 +96,7 @@ pub(crate) fn check_schedule(circuit: &Circuit, rng: &mut fastrand::Rng) {
 
 /// The outputs of a circuit for each of many inputs: of the circuit itself and in batches.
 pub(crate) fn evaluate(circuit: &Circuit, inputs: &[Vec<bool>]) -> Vec<Vec<bool>> {
-    let schedule = Schedule::new(circuit);
+    let schedule = CircuitSchedule::new(circuit);
     let mut outputs = Vec::new();
     for inputs in inputs.chunks(64) {
         let words: Vec<u64> = (0..schedule.shape().inputs() as usize)

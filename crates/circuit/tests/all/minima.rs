@@ -3,18 +3,18 @@
 use std::time::Instant;
 
 use sunder_circuit::generate::{min_cut, minimum};
-use sunder_circuit::{Counts, Schedule, Source as _, evaluate_64};
+use sunder_circuit::{CircuitCounts, CircuitSchedule, CircuitSource as _, evaluate_64};
 
 use crate::common::{check_batches, evaluate, number, value};
 
 #[test]
 fn min_cut_has_the_gates_of_the_paper() {
     let circuit = min_cut();
-    let counts = Counts { ands: 999_960, xors: 2_524_920, nots: 499_980, copies: 0 };
+    let counts = CircuitCounts { ands: 999_960, xors: 2_524_920, nots: 499_980, copies: 0 };
     assert_eq!(circuit.counts(), counts);
     assert_eq!((circuit.garbler_inputs(), circuit.evaluator_inputs()), (250_000, 250_000));
     let start = Instant::now();
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     println!("scheduled in {:?}: {} places", start.elapsed(), schedule.shape().places);
     check_batches(&schedule);
     let mut rng = fastrand::Rng::with_seed(1);
@@ -47,8 +47,8 @@ fn minima_of_any_number_of_numbers_are_right() {
 
 #[test]
 fn most_parts_of_min_cut_wait_for_few_others() {
-    let schedule = Schedule::new(&min_cut());
-    let waits: Vec<u32> = (0..schedule.parts()).map(|at| schedule.part(at).waits).collect();
+    let schedule = CircuitSchedule::new(&min_cut());
+    let waits: Vec<u32> = (0..schedule.parts()).map(|at| schedule.part(at).dependencies).collect();
     // The first part defines the constant that all others read.
     let others = |(at, waits): (usize, &u32)| match at {
         1..=32 => waits & !(1 << (at - 1)),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use sha2::block_api::compress256;
-use sunder_circuit::bristol::{Format, read, write};
-use sunder_circuit::{Circuit, Schedule};
+use sunder_circuit::bristol::{BristolFormat, read, write};
+use sunder_circuit::{Circuit, CircuitSchedule};
 
 use crate::common::{check_batches, evaluate, hex, number, value};
 
@@ -29,7 +29,7 @@ fn published(name: &str) -> Option<Circuit> {
 fn check(name: &str, ands: u64, function: impl Fn(&[bool]) -> Vec<bool>) {
     let Some(circuit) = published(name) else { return };
     assert_eq!(circuit.counts().ands, ands);
-    check_batches(&Schedule::new(&circuit));
+    check_batches(&CircuitSchedule::new(&circuit));
     let mut rng = fastrand::Rng::with_seed(ands);
     let length = circuit.garbler_inputs() + circuit.evaluator_inputs();
     let inputs: Vec<Vec<bool>> =
@@ -126,7 +126,7 @@ fn sha256_of_bristol_fashion_digests_a_block_from_any_state() {
 fn published_circuits_are_written_and_read_again() {
     for name in ["AES-non-expanded.txt", "bristol-fashion-sha256.txt", "mult_32x32.txt"] {
         let Some(circuit) = published(name) else { continue };
-        for format in [Format::Old, Format::Fashion] {
+        for format in [BristolFormat::Old, BristolFormat::Fashion] {
             let mut text = Vec::new();
             write(&circuit, format, &mut text).unwrap();
             assert_eq!(read(&text).unwrap().digest(), circuit.digest(), "{name}");

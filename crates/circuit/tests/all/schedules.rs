@@ -1,6 +1,8 @@
 //! Schedules of random, wide and deep circuits.
 
-use sunder_circuit::{Circuit, FIRST_INPUT, MAX_ANDS, MAX_LINEAR, Schedule, Source as _};
+use sunder_circuit::{
+    Circuit, CircuitSchedule, CircuitSource as _, FIRST_INPUT, MAX_ANDS, MAX_LINEAR,
+};
 
 use crate::common::{check_schedule, random_circuit};
 
@@ -26,7 +28,7 @@ fn a_wide_circuit_is_cut_into_batches_of_bounded_size() {
     }
     circuit.output(&outputs);
     check_schedule(&circuit, &mut fastrand::Rng::with_seed(1));
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     assert_eq!(circuit.depth(), 1);
     let wide = outputs.len();
     let parts = usize::try_from(schedule.parts()).unwrap();
@@ -44,7 +46,7 @@ fn a_long_chain_takes_few_places() {
     }
     circuit.output(&[last]);
     check_schedule(&circuit, &mut fastrand::Rng::with_seed(2));
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     assert_eq!(circuit.depth(), 10_000);
     assert!(schedule.shape().part_places <= 10, "{}", schedule.shape().part_places);
 }
@@ -54,7 +56,7 @@ fn digests_tell_circuits_apart() {
     let mut rng = fastrand::Rng::with_seed(3);
     let one = random_circuit(&mut rng, 50);
     let mut other = one.clone();
-    assert_eq!(Schedule::new(&one).shape().digest, other.digest());
+    assert_eq!(CircuitSchedule::new(&one).shape().digest, other.digest());
     other.output(&[FIRST_INPUT]);
     assert_ne!(one.digest(), other.digest());
 }

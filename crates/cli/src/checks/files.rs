@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use directory::store;
-use keys::file::{self, KEY_LEN, KeyError};
+use keys::file::{self, KEY_LEN, KeyFileError};
 use rustix::fs::{Access, access};
 use service::config::KeyPath;
 use toml::Value;
 
-use super::finding::{Finding, Level};
+use super::finding::{CheckFinding, FindingSeverity};
 
 /// The settings that name a key file.
 const NAMES: [&str; 3] = ["key", "shared_key", "secret_key"];
 
 /// Whether the key files that the text of a configuration names can be used.
-pub(crate) fn keys(config: &Path, text: &str) -> Vec<Finding> {
+pub(crate) fn keys(config: &Path, text: &str) -> Vec<CheckFinding> {
     let mut names = Vec::new();
     collect(&Value::Table(text.parse().unwrap_or_default()), &KeyPath::default(), &mut names);
     let folder = config.parent().unwrap_or(Path::new(""));
@@ -39,7 +39,7 @@ fn collect(value: &Value, path: &KeyPath, names: &mut Vec<(KeyPath, String)>) {
 }
 
 /// Whether a file can be written, or created if it does not exist.
-pub(crate) fn database(subject: &str, path: &Path) -> Finding {
+pub(crate) fn database(subject: &str, path: &Path) -> CheckFinding {
     let shown = path.display();
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
@@ -50,41 +50,45 @@ pub(crate) fn database(subject: &str, path: &Path) -> Finding {
     };
     let Err(error) = access(place, needed) else {
         return match store::check_place(path) {
-            Ok(()) => Finding::ok(subject, format!("{shown} can be written")),
-            Err(error) => Finding::new(Level::Error, subject, error.what(), error.fix()),
+            Ok(()) => CheckFinding::ok(subject, format!("{shown} can be written")),
+            Err(error) => {
+                CheckFinding::new(FindingSeverity::Error, subject, error.problem(), error.advice())
+            }
         };
     };
     let what = format!("{shown} cannot be written: {error}");
     let fix = format!("make {} for the user that the command runs as", directory.display());
-    Finding::new(Level::Error, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
-fn key(subject: &str, path: &Path) -> Finding {
+fn key(subject: &str, path: &Path) -> CheckFinding {
     let shown = path.display();
-    let error = |what: String, fix| Finding::new(Level::Error, subject, what, fix);
+    let error = |what: String, fix| CheckFinding::new(FindingSeverity::Error, subject, what, fix);
     match file::read(path) {
         Ok(_) => match file::exposure(path) {
             Some(error) => {
-                let what = format!("{}, and so pass for this end", error.what());
-                Finding::new(Level::Warning, subject, what, error.fix())
+                let what = format!("{}, and so pass for this end", error.problem());
+                CheckFinding::new(FindingSeverity::Warning, subject, what, error.advice())
             }
-            None => Finding::ok(subject, format!("{shown} is a key that only its owner reads")),
+            None => {
+                CheckFinding::ok(subject, format!("{shown} is a key that only its owner reads"))
+            }
         },
-        Err(KeyError::Missing { .. }) => error(
+        Err(KeyFileError::Missing { .. }) => error(
             format!("no such file: {shown}"),
             format!(
                 "copy it from the other end, or make one there: (umask 077; openssl rand -hex 32 > {shown})"
             ),
         ),
-        Err(KeyError::Unreadable { source, .. }) => error(
+        Err(KeyFileError::Unreadable { source, .. }) => error(
             format!("{shown} cannot be read: {source}"),
             format!("let the user read it that the command runs as: ls -l {shown}"),
         ),
-        Err(KeyError::Digits { .. }) => error(
+        Err(KeyFileError::Digits { .. }) => error(
             format!("{shown} is no key: it must be {} hexadecimal digits", 2 * KEY_LEN),
             format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
         ),
-        Err(other @ KeyError::Rsa { .. }) => {
+        Err(other @ KeyFileError::Rsa { .. }) => {
             error(other.to_string(), format!("copy the key again: {shown}"))
         }
     }
@@ -101,10 +105,10 @@ mod tests {
     fn a_database_can_be_written_or_made() {
         let place = tempfile::tempdir().unwrap();
         let level = |name: &str| database("directory, file", &place.path().join(name)).level;
-        assert_eq!(level("new"), Level::Ok);
+        assert_eq!(level("new"), FindingSeverity::Ok);
         fs::write(place.path().join("old"), "").unwrap();
-        assert_eq!(level("old"), Level::Ok);
-        assert_eq!(level("none/new"), Level::Error);
+        assert_eq!(level("old"), FindingSeverity::Ok);
+        assert_eq!(level("none/new"), FindingSeverity::Error);
         assert!(!place.path().join("new").exists(), "nothing is changed");
     }
 
@@ -119,16 +123,19 @@ mod tests {
         };
         let path = place.path().join("x.key");
         let missing = said();
-        assert!(missing.level == Level::Error && missing.fix.unwrap().contains("openssl rand"));
+        assert!(
+            missing.level == FindingSeverity::Error
+                && missing.fix.unwrap().contains("openssl rand")
+        );
         let write = |text: &str, mode| {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
         for (text, mode, expected) in [
-            ("0aF9".repeat(16) + "\n", 0o600, Level::Ok),
-            ("0aF9".repeat(16), 0o640, Level::Warning),
-            ("0aG9".repeat(16), 0o600, Level::Error),
-            ("0aF9".repeat(15), 0o600, Level::Error),
+            ("0aF9".repeat(16) + "\n", 0o600, FindingSeverity::Ok),
+            ("0aF9".repeat(16), 0o640, FindingSeverity::Warning),
+            ("0aG9".repeat(16), 0o600, FindingSeverity::Error),
+            ("0aF9".repeat(15), 0o600, FindingSeverity::Error),
         ] {
             write(&text, mode);
             let finding = said();

@@ -7,7 +7,7 @@ use crate::console::printable;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub(crate) enum FindingSeverity {
     /// Correct.
     Ok,
     /// Worth knowing; correct for some uses.
@@ -20,8 +20,8 @@ pub(crate) enum Level {
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) level: Level,
+pub(crate) struct CheckFinding {
+    pub(crate) level: FindingSeverity,
     /// The setting or the part of the host that it is about.
     pub(crate) subject: String,
     /// What was found.
@@ -30,16 +30,16 @@ pub(crate) struct Finding {
     pub(crate) fix: Option<String>,
 }
 
-impl Finding {
+impl CheckFinding {
     /// A finding that needs no fix.
     pub(crate) fn ok(subject: impl Into<String>, message: impl Into<String>) -> Self {
         let (subject, message) = (subject.into(), message.into());
-        Self { level: Level::Ok, subject, message, fix: None }
+        Self { level: FindingSeverity::Ok, subject, message, fix: None }
     }
 
     /// A finding with its fix.
     pub(crate) fn new(
-        level: Level,
+        level: FindingSeverity,
         subject: impl Into<String>,
         message: impl Into<String>,
         fix: impl Into<String>,
@@ -51,10 +51,10 @@ impl Finding {
     /// For the user: one line with the finding, and one with the fix.
     pub(crate) fn lines(&self, coloured: bool) -> String {
         let (word, colour) = match self.level {
-            Level::Ok => ("ok", "32"),
-            Level::Note => ("note", "36"),
-            Level::Warning => ("warning", "33"),
-            Level::Error => ("error", "31"),
+            FindingSeverity::Ok => ("ok", "32"),
+            FindingSeverity::Note => ("note", "36"),
+            FindingSeverity::Warning => ("warning", "33"),
+            FindingSeverity::Error => ("error", "31"),
         };
         let (start, end) =
             if coloured { (format!("\x1b[1;{colour}m"), "\x1b[0m") } else { (String::new(), "") };
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn a_finding_is_two_lines_at_most_whatever_is_in_it() {
-        let fine = Finding::ok("random source", "works");
+        let fine = CheckFinding::ok("random source", "works");
         assert_eq!(fine.lines(false), "ok       random source: works");
-        let wrong = Finding::new(Level::Error, "line 3", "a\nb\x1b[2J", "write c");
+        let wrong = CheckFinding::new(FindingSeverity::Error, "line 3", "a\nb\x1b[2J", "write c");
         let expected = "error    line 3: a\u{FFFD}b\u{FFFD}[2J\n         fix: write c";
         assert_eq!(wrong.lines(false), expected);
         assert!(wrong.lines(true).starts_with("\x1b[1;31merror  \x1b[0m  line 3"));
@@ -80,9 +80,10 @@ mod tests {
 
     #[test]
     fn programs_get_the_same() {
-        let json = serde_json::to_string(&Finding::new(Level::Note, "a", "b", "c")).unwrap();
+        let json = serde_json::to_string(&CheckFinding::new(FindingSeverity::Note, "a", "b", "c"))
+            .unwrap();
         assert_eq!(json, r#"{"level":"note","subject":"a","message":"b","fix":"c"}"#);
-        let json = serde_json::to_string(&Finding::ok("a", "b")).unwrap();
+        let json = serde_json::to_string(&CheckFinding::ok("a", "b")).unwrap();
         assert!(json.ends_with(r#""fix":null}"#), "{json}");
     }
 }

@@ -4,22 +4,22 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use association::{COOKIE_LEN, HEADER_LEN, Message, MessageError};
-use micss::config::Channel;
+use association::{AssociationMessage, AssociationMessageError, COOKIE_LEN, HEADER_LEN};
+use micss::config::StreamChannelConfig;
 use micss::intercept::OWN_MARK;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
-use super::finding::{Finding, Level};
+use super::finding::{CheckFinding, FindingSeverity};
 
 /// How long a server may take to accept a connection and send its greeting.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The result of an attempt to connect.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum GreetingOutcome {
     /// A greeting, and the time it took.
     Greeted(Duration),
     /// A greeting of a version that this end does not implement.
@@ -37,10 +37,10 @@ pub(crate) enum Answer {
 }
 
 /// Connects all channels at the same time, as a proxy does.
-pub(crate) async fn ask_all(channels: Vec<Channel>) -> Vec<Answer> {
+pub(crate) async fn probe_channels(channels: Vec<StreamChannelConfig>) -> Vec<GreetingOutcome> {
     let mut asking = JoinSet::new();
     for (index, channel) in channels.into_iter().enumerate() {
-        asking.spawn(async move { (index, ask(&channel).await) });
+        asking.spawn(async move { (index, probe_channel(&channel).await) });
     }
     let mut answers = asking.join_all().await;
     answers.sort_by_key(|(index, _)| *index);
@@ -48,32 +48,32 @@ pub(crate) async fn ask_all(channels: Vec<Channel>) -> Vec<Answer> {
 }
 
 /// Connects one channel, and waits for the server's greeting.
-pub(crate) async fn ask(channel: &Channel) -> Answer {
+pub(crate) async fn probe_channel(channel: &StreamChannelConfig) -> GreetingOutcome {
     let start = Instant::now();
     let deadline = tokio::time::Instant::now() + GREETING_TIMEOUT;
-    let mut stream = match timeout(GREETING_TIMEOUT, unintercepted(channel)).await {
+    let mut stream = match timeout(GREETING_TIMEOUT, connect_unintercepted(channel)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Answer::Unconnected(error),
-        Err(_) => return Answer::Unreachable,
+        Ok(Err(error)) => return GreetingOutcome::Unconnected(error),
+        Err(_) => return GreetingOutcome::Unreachable,
     };
     let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
     let mut len = 0;
     while len < bytes.len() {
         match timeout_at(deadline, stream.read(&mut bytes[len..])).await {
-            Ok(Ok(0) | Err(_)) => return Answer::Closed,
+            Ok(Ok(0) | Err(_)) => return GreetingOutcome::Closed,
             Ok(Ok(read)) => len += read,
-            Err(_) => return Answer::Silent,
+            Err(_) => return GreetingOutcome::Silent,
         }
         if let Some(answer) = answer_of(&bytes[..len], start) {
             return answer;
         }
     }
-    Answer::Stranger
+    GreetingOutcome::Stranger
 }
 
 /// Connects as a proxy does, whose own connections are not intercepted, if this process has the
 /// right to do so.
-async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
+async fn connect_unintercepted(channel: &StreamChannelConfig) -> io::Result<TcpStream> {
     match micss::connect(channel, Some(OWN_MARK)).await {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             micss::connect(channel, None).await
@@ -83,21 +83,21 @@ async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
 }
 
 /// What the first bytes mean. `None` while they may still become a greeting.
-fn answer_of(bytes: &[u8], start: Instant) -> Option<Answer> {
-    match Message::parse(bytes) {
-        Ok(Message::Cookie(_)) => Some(Answer::Greeted(start.elapsed())),
-        Err(MessageError::Version(version)) => Some(Answer::Version(version)),
-        Err(MessageError::Length { .. }) => None,
-        Ok(_) | Err(_) => Some(Answer::Stranger),
+fn answer_of(bytes: &[u8], start: Instant) -> Option<GreetingOutcome> {
+    match AssociationMessage::parse(bytes) {
+        Ok(AssociationMessage::Cookie(_)) => Some(GreetingOutcome::Greeted(start.elapsed())),
+        Err(AssociationMessageError::Version(version)) => Some(GreetingOutcome::Version(version)),
+        Err(AssociationMessageError::Length { .. }) => None,
+        Ok(_) | Err(_) => Some(GreetingOutcome::Stranger),
     }
 }
 
-impl Answer {
+impl GreetingOutcome {
     /// What the result means for a channel to this server.
-    pub(crate) fn finding(&self, subject: &str, server: SocketAddr) -> Finding {
+    pub(crate) fn finding(&self, subject: &str, server: SocketAddr) -> CheckFinding {
         let (what, fix) = match self {
             Self::Greeted(after) => {
-                return Finding::ok(
+                return CheckFinding::ok(
                     subject,
                     format!("{server} answers after {} ms", after.as_millis()),
                 );
@@ -140,7 +140,7 @@ impl Answer {
                 ),
             },
         };
-        Finding::new(Level::Error, subject, what, fix)
+        CheckFinding::new(FindingSeverity::Error, subject, what, fix)
     }
 }
 
@@ -150,43 +150,55 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use association::Cookie;
+    use association::ConnectionCookie;
 
     use super::*;
 
     /// The result of connecting to a listener that sends `said` and then closes.
-    fn answer(said: &'static [u8]) -> Answer {
+    fn answer(said: &'static [u8]) -> GreetingOutcome {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let speaker = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(said).unwrap();
         });
-        let channel =
-            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
-        let answer = service::runtime().unwrap().block_on(ask(&channel));
+        let channel = StreamChannelConfig {
+            server,
+            source: None,
+            device: None,
+            preamble: b"",
+            max_segment: None,
+        };
+        let answer = service::runtime().unwrap().block_on(probe_channel(&channel));
         speaker.join().unwrap();
         answer
     }
 
     #[test]
     fn a_server_is_known_by_its_greeting() {
-        let cookie = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode().leak();
-        assert!(matches!(answer(cookie), Answer::Greeted(_)));
+        let cookie =
+            AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode().leak();
+        assert!(matches!(answer(cookie), GreetingOutcome::Greeted(_)));
         let mut newer = cookie.to_vec();
         newer[4] = 9;
-        assert!(matches!(answer(newer.leak()), Answer::Version(9)));
-        assert!(matches!(answer(b"SSH-2.0-OpenSSH\r\n"), Answer::Stranger));
-        assert!(matches!(answer(b""), Answer::Closed));
-        assert!(matches!(answer(&cookie[..20]), Answer::Closed));
+        assert!(matches!(answer(newer.leak()), GreetingOutcome::Version(9)));
+        assert!(matches!(answer(b"SSH-2.0-OpenSSH\r\n"), GreetingOutcome::Stranger));
+        assert!(matches!(answer(b""), GreetingOutcome::Closed));
+        assert!(matches!(answer(&cookie[..20]), GreetingOutcome::Closed));
     }
 
     #[test]
     fn who_does_not_listen_refuses() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let channel =
-            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
-        let answers = service::runtime().unwrap().block_on(ask_all(vec![channel.clone(), channel]));
+        let channel = StreamChannelConfig {
+            server,
+            source: None,
+            device: None,
+            preamble: b"",
+            max_segment: None,
+        };
+        let answers =
+            service::runtime().unwrap().block_on(probe_channels(vec![channel.clone(), channel]));
         for answer in answers {
             let finding = answer.finding("channel 1", server);
             assert!(finding.message.contains("refuses the connection"), "{finding:?}");

@@ -5,40 +5,49 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use micss::intercept::{self, Intercept};
-use service::limits::Files;
-use service::memory::LockError;
-use sharing::Generator;
-use sharing::kernels::Kernel;
+use micss::intercept::{self, InterceptConfig};
+use service::limits::OpenFileBudget;
+use service::memory::MemoryLockError;
+use sharing::RandomGenerator;
+use sharing::kernels::FieldKernel;
 
-use super::finding::{Finding, Level};
+use super::finding::{CheckFinding, FindingSeverity};
 use super::{links, read};
 
 /// The descriptors of a proxy with three channels and the default settings.
-const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
+const TYPICAL_PROXY_FILES: OpenFileBudget =
+    OpenFileBudget { streams: 4096, files_per_stream: 4, waiting: 192 };
 
 /// How to give a process a right.
-const HOW: &str =
+const CAPABILITY_FIX: &str =
     "run it as root, or by the units for systemd, which give it this right and no more";
 
 /// How to let a process lock its memory.
-pub(crate) const UNLOCK: &str = "raise the limit (LimitMEMLOCK=infinity in a unit of systemd, or \
+pub(crate) const LOCKED_MEMORY_FIX: &str = "raise the limit (LimitMEMLOCK=infinity in a unit of systemd, or \
                                  ulimit -Hl), or use no swap or an encrypted one";
 
 /// The findings about this host without a configuration.
-pub(crate) fn findings() -> Vec<Finding> {
-    let rights = Rights::of_this_process();
+pub(crate) fn findings() -> Vec<CheckFinding> {
+    let rights = ProcessCapabilities::of_this_process();
     let matching = "tcp dport 80".parse().expect("a comparison");
     let mut findings = vec![
-        network_devices(rights, Level::Note),
-        tun_device(Level::Note),
+        network_devices(rights, FindingSeverity::Note),
+        tun_device(FindingSeverity::Note),
         low_ports(rights, &read("/proc/sys/net/ipv4/ip_unprivileged_port_start")),
-        interception(&Intercept::new(matching, 522, Vec::new()), rights, Level::Note),
-        open_files(USUAL.streams, USUAL.budget().streams, USUAL.each - 1),
+        interception(
+            &InterceptConfig::new(matching, 522, Vec::new()),
+            rights,
+            FindingSeverity::Note,
+        ),
+        open_files(
+            TYPICAL_PROXY_FILES.streams,
+            TYPICAL_PROXY_FILES.raise_limit_and_fit().streams,
+            TYPICAL_PROXY_FILES.files_per_stream - 1,
+        ),
         random(),
-        vectors(Kernel::best()),
+        vectors(FieldKernel::best()),
     ];
-    findings.extend(left_behind());
+    findings.extend(leftover_rules());
     findings.extend(links::findings());
     findings.push(status_directory());
     findings
@@ -46,9 +55,9 @@ pub(crate) fn findings() -> Vec<Finding> {
 
 /// The rights of a process beyond those of every user: its effective capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rights(u64);
+pub(crate) struct ProcessCapabilities(u64);
 
-impl Rights {
+impl ProcessCapabilities {
     /// `CAP_NET_BIND_SERVICE`.
     const LOW_PORTS: u32 = 10;
     /// `CAP_NET_ADMIN`.
@@ -71,85 +80,89 @@ impl Rights {
 }
 
 /// Whether this process may create network devices.
-pub(crate) fn network_devices(rights: Rights, lack: Level) -> Finding {
+pub(crate) fn network_devices(rights: ProcessCapabilities, lack: FindingSeverity) -> CheckFinding {
     let subject = "network devices";
-    if rights.has(Rights::NETWORK) {
-        return Finding::ok(subject, "this process may make them (CAP_NET_ADMIN)");
+    if rights.has(ProcessCapabilities::NETWORK) {
+        return CheckFinding::ok(subject, "this process may make them (CAP_NET_ADMIN)");
     }
     let what = "this process may not make them, as a tunnel must (CAP_NET_ADMIN)";
-    Finding::new(lack, subject, what, HOW)
+    CheckFinding::new(lack, subject, what, CAPABILITY_FIX)
 }
 
 /// Whether this process can use TUN devices.
-pub(crate) fn tun_device(lack: Level) -> Finding {
+pub(crate) fn tun_device(lack: FindingSeverity) -> CheckFinding {
     let path = "/dev/net/tun";
     // Opening it creates no device yet.
     opened_tun(OpenOptions::new().read(true).write(true).open(path).map(drop), lack)
 }
 
-fn opened_tun(opened: io::Result<()>, lack: Level) -> Finding {
+fn opened_tun(opened: io::Result<()>, lack: FindingSeverity) -> CheckFinding {
     let subject = "/dev/net/tun";
     match opened {
-        Ok(()) => Finding::ok(subject, "can be opened"),
+        Ok(()) => CheckFinding::ok(subject, "can be opened"),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let what = "this process may not open it, as a tunnel must";
             let fix = "run it as root, or chmod 666 /dev/net/tun, which is what most systems have";
-            Finding::new(lack, subject, what, fix)
+            CheckFinding::new(lack, subject, what, fix)
         }
         Err(error) => {
             let fix = "modprobe tun; in a container, let it have the device";
-            Finding::new(lack, subject, format!("cannot be opened: {error}"), fix)
+            CheckFinding::new(lack, subject, format!("cannot be opened: {error}"), fix)
         }
     }
 }
 
 /// Whether this process may listen on privileged ports. `first` is the kernel's setting: the first
 /// port that every process may use.
-fn low_ports(rights: Rights, first: &str) -> Finding {
+fn low_ports(rights: ProcessCapabilities, first: &str) -> CheckFinding {
     let (subject, first) = ("low ports", first.trim().parse().unwrap_or(1024));
-    if rights.has(Rights::LOW_PORTS) || first <= 1 {
-        return Finding::ok(subject, "this process may listen on any");
+    if rights.has(ProcessCapabilities::LOW_PORTS) || first <= 1 {
+        return CheckFinding::ok(subject, "this process may listen on any");
     }
     let what = format!("this process may listen on ports from {first} on");
-    let fix = format!("for a lower one it needs CAP_NET_BIND_SERVICE: {HOW}");
-    Finding::new(Level::Note, subject, what, fix)
+    let fix = format!("for a lower one it needs CAP_NET_BIND_SERVICE: {CAPABILITY_FIX}");
+    CheckFinding::new(FindingSeverity::Note, subject, what, fix)
 }
 
 /// Whether these connections can be intercepted.
-pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -> Finding {
+pub(crate) fn interception(
+    intercept: &InterceptConfig,
+    rights: ProcessCapabilities,
+    lack: FindingSeverity,
+) -> CheckFinding {
     let subject = "interception";
-    if !rights.has(Rights::NETWORK) {
+    if !rights.has(ProcessCapabilities::NETWORK) {
         let what = "this process may not set rules for it (CAP_NET_ADMIN)";
-        return Finding::new(lack, subject, what, HOW);
+        return CheckFinding::new(lack, subject, what, CAPABILITY_FIX);
     }
     match intercept.check() {
-        Ok(()) => Finding::ok(subject, "nft takes the rules for it"),
+        Ok(()) => CheckFinding::ok(subject, "nft takes the rules for it"),
         Err(error) => {
             let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy, fib and ct";
-            Finding::new(lack, subject, error.to_string(), fix)
+            CheckFinding::new(lack, subject, error.to_string(), fix)
         }
     }
 }
 
 /// The rules of proxies that no longer run, which refuse connections.
-pub(crate) fn left_behind() -> Vec<Finding> {
+pub(crate) fn leftover_rules() -> Vec<CheckFinding> {
     let finding = |table: String| {
         let what = format!(
             "a proxy that was killed or could not start has left the rules of table {table}, and what they \
              match is refused"
         );
         let fix = format!("start it again, or: nft delete table inet {table}");
-        Finding::new(Level::Error, "interception", what, fix)
+        CheckFinding::new(FindingSeverity::Error, "interception", what, fix)
     };
-    intercept::left_behind().into_iter().map(finding).collect()
+    intercept::leftover_tables().into_iter().map(finding).collect()
 }
 
 /// Whether the limit of open files is enough for the wanted number of streams, or for how many it
 /// is.
-pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Finding {
+pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> CheckFinding {
     let subject = "open files";
     if possible >= wanted {
-        return Finding::ok(
+        return CheckFinding::ok(
             subject,
             format!("enough for {wanted} streams over {channels} channels"),
         );
@@ -157,73 +170,83 @@ pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Fin
     let what = format!("enough for {possible} streams over {channels} channels, not for {wanted}");
     let fix =
         "raise the limit (LimitNOFILE= in a unit of systemd, or ulimit -Hn), or lower max_streams";
-    Finding::new(Level::Warning, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
 /// Whether a process can keep its memory out of swap.
-pub(crate) fn locked_memory(locked: Result<(), LockError>) -> Finding {
+pub(crate) fn locked_memory(locked: Result<(), MemoryLockError>) -> CheckFinding {
     let subject = "memory";
     match locked {
-        Ok(()) => Finding::ok(subject, "it can be locked, so that it is not written to swap"),
+        Ok(()) => CheckFinding::ok(subject, "it can be locked, so that it is not written to swap"),
         Err(error) => {
             let what =
                 format!("it cannot be locked from here, and can be written to swap: {error}");
-            Finding::new(Level::Warning, subject, what, UNLOCK)
+            CheckFinding::new(FindingSeverity::Warning, subject, what, LOCKED_MEMORY_FIX)
         }
     }
 }
 
 /// Whether the system gives random bytes, on which all secrecy depends.
-pub(crate) fn random() -> Finding {
-    match Generator::system().array::<32>() {
-        Ok(_) => Finding::ok("random source", "the system gives random bytes"),
+pub(crate) fn random() -> CheckFinding {
+    match RandomGenerator::system().array::<32>() {
+        Ok(_) => CheckFinding::ok("random source", "the system gives random bytes"),
         Err(error) => {
             let fix = "allow the system call getrandom, or run on a system that has it";
-            Finding::new(Level::Error, "random source", error.to_string(), fix)
+            CheckFinding::new(FindingSeverity::Error, "random source", error.to_string(), fix)
         }
     }
 }
 
 /// Which vector instructions of the processor make the shares.
-fn vectors(kernel: Kernel) -> Finding {
+fn vectors(kernel: FieldKernel) -> CheckFinding {
     let subject = "processor";
-    if kernel == Kernel::Portable {
+    if kernel == FieldKernel::Portable {
         let what =
             "it has no vector instructions that Sunder knows, so shares take many times as long";
-        return Finding::new(Level::Note, subject, what, "one with AVX2, GFNI or NEON is faster");
+        return CheckFinding::new(
+            FindingSeverity::Note,
+            subject,
+            what,
+            "one with AVX2, GFNI or NEON is faster",
+        );
     }
-    Finding::ok(subject, format!("shares are made with {kernel}"))
+    CheckFinding::ok(subject, format!("shares are made with {kernel}"))
 }
 
 /// Whether `sunder status` can find the daemons of this host.
-fn status_directory() -> Finding {
+fn status_directory() -> CheckFinding {
     let Some(directory) = service::status::directory() else {
         let fix = "set RUNTIME_DIRECTORY to a directory of yours, for sunder status too";
         let what = "there is none, so nothing that runs can be seen";
-        return Finding::new(Level::Note, "status directory", what, fix);
+        return CheckFinding::new(FindingSeverity::Note, "status directory", what, fix);
     };
     // A directory that systemd created may contain several.
     status_at(&directory, fs::metadata(&directory))
 }
 
-fn status_at(directory: &Path, found: io::Result<Metadata>) -> Finding {
+fn status_at(directory: &Path, found: io::Result<Metadata>) -> CheckFinding {
     let (subject, shown) = ("status directory", directory.display());
     match found {
         Ok(found) if !found.is_dir() => {
             let fix = format!("move it away: rm {shown}");
-            Finding::new(Level::Error, subject, format!("{shown} is no directory"), fix)
+            CheckFinding::new(
+                FindingSeverity::Error,
+                subject,
+                format!("{shown} is no directory"),
+                fix,
+            )
         }
         Ok(found) if found.permissions().mode() & 0o002 != 0 => {
             let what = format!("anybody on this host may put something into {shown}");
-            Finding::new(Level::Warning, subject, what, format!("chmod o-w {shown}"))
+            CheckFinding::new(FindingSeverity::Warning, subject, what, format!("chmod o-w {shown}"))
         }
-        Ok(_) => Finding::ok(subject, shown.to_string()),
+        Ok(_) => CheckFinding::ok(subject, shown.to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Finding::ok(subject, format!("{shown}, which is made by the first that needs it"))
+            CheckFinding::ok(subject, format!("{shown}, which is made by the first that needs it"))
         }
         Err(error) => {
             let fix = "run this as the user that the command is to run as";
-            Finding::new(Level::Warning, subject, format!("{shown}: {error}"), fix)
+            CheckFinding::new(FindingSeverity::Warning, subject, format!("{shown}: {error}"), fix)
         }
     }
 }
@@ -232,73 +255,86 @@ fn status_at(directory: &Path, found: io::Result<Metadata>) -> Finding {
 mod tests {
     use super::*;
 
-    const ALL: Rights = Rights(u64::MAX);
-    const NONE: Rights = Rights(0);
+    const ALL: ProcessCapabilities = ProcessCapabilities(u64::MAX);
+    const NONE: ProcessCapabilities = ProcessCapabilities(0);
 
     #[test]
     fn rights_are_bits() {
-        let parse = |set: &str| Rights::parse(&format!("Name:\tx\nCapPrm:\tff\nCapEff:\t{set}\n"));
-        assert!(!parse("0000000000000000").has(Rights::NETWORK));
-        assert!(parse("0000000000001000").has(Rights::NETWORK));
-        assert!(!parse("0000000000001000").has(Rights::LOW_PORTS));
-        assert!(parse("000001ffffffffff").has(Rights::LOW_PORTS));
-        assert_eq!(Rights::parse(""), NONE);
+        let parse = |set: &str| {
+            ProcessCapabilities::parse(&format!("Name:\tx\nCapPrm:\tff\nCapEff:\t{set}\n"))
+        };
+        assert!(!parse("0000000000000000").has(ProcessCapabilities::NETWORK));
+        assert!(parse("0000000000001000").has(ProcessCapabilities::NETWORK));
+        assert!(!parse("0000000000001000").has(ProcessCapabilities::LOW_PORTS));
+        assert!(parse("000001ffffffffff").has(ProcessCapabilities::LOW_PORTS));
+        assert_eq!(ProcessCapabilities::parse(""), NONE);
     }
 
     #[test]
     fn what_a_process_may_not_do_is_as_bad_as_it_needs_it() {
-        assert_eq!(network_devices(ALL, Level::Error).level, Level::Ok);
-        assert_eq!(network_devices(NONE, Level::Error).level, Level::Error);
-        assert_eq!(network_devices(NONE, Level::Note).level, Level::Note);
-        let denied = opened_tun(Err(ErrorKind::PermissionDenied.into()), Level::Error);
-        assert!(denied.level == Level::Error && denied.fix.unwrap().contains("chmod 666"));
-        let missing = opened_tun(Err(ErrorKind::NotFound.into()), Level::Note);
-        assert!(missing.level == Level::Note && missing.fix.unwrap().contains("modprobe tun"));
-        assert_eq!(opened_tun(Ok(()), Level::Error).level, Level::Ok);
+        assert_eq!(network_devices(ALL, FindingSeverity::Error).level, FindingSeverity::Ok);
+        assert_eq!(network_devices(NONE, FindingSeverity::Error).level, FindingSeverity::Error);
+        assert_eq!(network_devices(NONE, FindingSeverity::Note).level, FindingSeverity::Note);
+        let denied = opened_tun(Err(ErrorKind::PermissionDenied.into()), FindingSeverity::Error);
+        assert!(
+            denied.level == FindingSeverity::Error && denied.fix.unwrap().contains("chmod 666")
+        );
+        let missing = opened_tun(Err(ErrorKind::NotFound.into()), FindingSeverity::Note);
+        assert!(
+            missing.level == FindingSeverity::Note && missing.fix.unwrap().contains("modprobe tun")
+        );
+        assert_eq!(opened_tun(Ok(()), FindingSeverity::Error).level, FindingSeverity::Ok);
     }
 
     #[test]
     fn low_ports_are_those_below_the_kernels_first() {
-        assert_eq!(low_ports(ALL, "1024\n").level, Level::Ok);
-        assert_eq!(low_ports(NONE, "0\n").level, Level::Ok);
+        assert_eq!(low_ports(ALL, "1024\n").level, FindingSeverity::Ok);
+        assert_eq!(low_ports(NONE, "0\n").level, FindingSeverity::Ok);
         let some = low_ports(NONE, "80\n");
-        assert!(some.level == Level::Note && some.message.ends_with("from 80 on"), "{some:?}");
+        assert!(
+            some.level == FindingSeverity::Note && some.message.ends_with("from 80 on"),
+            "{some:?}"
+        );
         assert!(low_ports(NONE, "").message.ends_with("from 1024 on"));
     }
 
     #[test]
     fn too_few_files_are_said_in_streams() {
         let fine = open_files(1000, 1000, 3);
-        assert_eq!(fine, Finding::ok("open files", "enough for 1000 streams over 3 channels"));
+        assert_eq!(fine, CheckFinding::ok("open files", "enough for 1000 streams over 3 channels"));
         let few = open_files(1000, 17, 3);
-        assert_eq!(few.level, Level::Warning);
+        assert_eq!(few.level, FindingSeverity::Warning);
         assert_eq!(few.message, "enough for 17 streams over 3 channels, not for 1000");
     }
 
     #[test]
     fn memory_that_is_not_locked_is_a_warning() {
-        assert_eq!(locked_memory(Ok(())).level, Level::Ok);
-        let limited = locked_memory(Err(LockError::Limited(8 << 20)));
-        assert!(limited.level == Level::Warning && limited.message.contains("8192 KiB"));
+        assert_eq!(locked_memory(Ok(())).level, FindingSeverity::Ok);
+        let limited = locked_memory(Err(MemoryLockError::Limited(8 << 20)));
+        assert!(limited.level == FindingSeverity::Warning && limited.message.contains("8192 KiB"));
     }
 
     #[test]
     fn the_processor_is_named() {
-        assert_eq!(vectors(Kernel::Portable).level, Level::Note);
-        assert_eq!(random().level, Level::Ok);
+        assert_eq!(vectors(FieldKernel::Portable).level, FindingSeverity::Note);
+        assert_eq!(random().level, FindingSeverity::Ok);
     }
 
     #[test]
     fn a_status_directory_is_only_its_owners_to_change() {
         let place = tempfile::tempdir().unwrap();
         let level = |path: &Path| status_at(path, fs::metadata(path)).level;
-        for (mode, expected) in [(0o755, Level::Ok), (0o700, Level::Ok), (0o777, Level::Warning)] {
+        for (mode, expected) in [
+            (0o755, FindingSeverity::Ok),
+            (0o700, FindingSeverity::Ok),
+            (0o777, FindingSeverity::Warning),
+        ] {
             fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(level(place.path()), expected, "{mode:o}");
         }
         let file = place.path().join("file");
-        assert_eq!(level(&file), Level::Ok, "it is made");
+        assert_eq!(level(&file), FindingSeverity::Ok, "it is made");
         fs::write(&file, "").unwrap();
-        assert_eq!(level(&file), Level::Error);
+        assert_eq!(level(&file), FindingSeverity::Error);
     }
 }

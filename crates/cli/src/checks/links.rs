@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
-use tun::route::Route;
+use tun::route::KernelRoute;
 
-use super::finding::{Finding, Level};
+use super::finding::{CheckFinding, FindingSeverity};
 use super::read;
-use super::uplinks::Uplink;
+use super::uplinks::ChannelUplink;
 
 /// Where the kernel lists the network interfaces.
 const INTERFACES: &str = "/sys/class/net";
@@ -19,7 +19,7 @@ const INTERFACES: &str = "/sys/class/net";
 const LOOPBACK: &str = "lo";
 
 /// The findings about the interfaces without a configuration.
-pub(crate) fn findings() -> Vec<Finding> {
+pub(crate) fn findings() -> Vec<CheckFinding> {
     let links = links(
         &read("/proc/net/route"),
         &read("/proc/net/ipv6_route"),
@@ -28,7 +28,7 @@ pub(crate) fn findings() -> Vec<Finding> {
     );
     let strict: Vec<&str> =
         links.keys().map(String::as_str).filter(|name| is_strict_here(name)).collect();
-    [ways_out(&links)].into_iter().chain(reverse_path(&links, &strict)).collect()
+    [uplink_count(&links)].into_iter().chain(reverse_path(&links, &strict)).collect()
 }
 
 /// The interfaces that lead out of this host, from the kernel's lists of routes and addresses, each
@@ -77,7 +77,7 @@ fn links(
 }
 
 /// Whether this host has enough interfaces for several channels.
-fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
+fn uplink_count(links: &BTreeMap<String, bool>) -> CheckFinding {
     let subject = "ways out";
     let name = |(name, is_default): (&String, &bool)| {
         format!("{name}{}", if *is_default { " (default route)" } else { "" })
@@ -85,19 +85,22 @@ fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
     let names = links.iter().map(name).collect::<Vec<_>>().join(", ");
     let fix = "connect another network, unless the other end is the one with several";
     match links.len() {
-        0 => Finding::new(Level::Warning, subject, "this host has no network", fix),
+        0 => CheckFinding::new(FindingSeverity::Warning, subject, "this host has no network", fix),
         1 => {
             let what =
                 format!("there is one only, {names}: all channels of this host are one there");
-            Finding::new(Level::Warning, subject, what, fix)
+            CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
         }
-        _ => Finding::ok(subject, format!("{names}; only you know whether they meet further on")),
+        _ => CheckFinding::ok(
+            subject,
+            format!("{names}; only you know whether they meet further on"),
+        ),
     }
 }
 
 /// Whether the reverse path filter drops replies that arrive on another interface than the route
 /// back uses.
-fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<Finding> {
+fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<CheckFinding> {
     let filters = links.len() > 1 && !strict.is_empty();
     filters.then(|| {
         let names = strict.join(", ");
@@ -105,11 +108,11 @@ fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<Findi
             "strict on {names}: packets are dropped that come by another way than the route back, as \
              those of a channel with `device` may"
         );
-        Finding::new(Level::Note, "reverse path filter", what, loosened(strict))
+        CheckFinding::new(FindingSeverity::Note, "reverse path filter", what, loose_filter_command(strict))
     })
 }
 
-fn loosened(names: &[&str]) -> String {
+fn loose_filter_command(names: &[&str]) -> String {
     let set = |name: &&str| format!("net.ipv4.conf.{name}.rp_filter=2");
     format!("sysctl {}", names.iter().map(set).collect::<Vec<_>>().join(" "))
 }
@@ -126,34 +129,39 @@ fn is_strict(all: &str, own: &str) -> bool {
 }
 
 /// Why replies on a channel with `device` are dropped, if they are.
-pub(crate) fn replies(
+pub(crate) fn reply_filtering(
     subject: &str,
-    uplink: &Uplink<'_>,
-    route: impl Fn(&Uplink<'_>) -> Option<Route>,
-) -> Option<Finding> {
-    replies_where(subject, uplink, route, is_strict_here)
+    uplink: &ChannelUplink<'_>,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
+) -> Option<CheckFinding> {
+    reply_filtering_with(subject, uplink, route, is_strict_here)
 }
 
-fn replies_where(
+fn reply_filtering_with(
     subject: &str,
-    uplink: &Uplink<'_>,
-    route: impl Fn(&Uplink<'_>) -> Option<Route>,
+    uplink: &ChannelUplink<'_>,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
     is_strict: impl Fn(&str) -> bool,
-) -> Option<Finding> {
+) -> Option<CheckFinding> {
     let device = uplink.device.filter(|device| is_strict(device))?;
     let to = uplink.to.filter(IpAddr::is_ipv4)?;
-    let back =
-        route(&Uplink { device: None, ..*uplink }).filter(|back| back.interface != device)?;
+    let back = route(&ChannelUplink { device: None, ..*uplink })
+        .filter(|back| back.interface != device)?;
     let what = format!(
         "what {to} sends comes by {device} and is dropped, as the route back is by {} and the reverse \
          path filter is strict",
         back.interface
     );
-    Some(Finding::new(Level::Warning, subject, what, loosened(&[device])))
+    Some(CheckFinding::new(
+        FindingSeverity::Warning,
+        subject,
+        what,
+        loose_filter_command(&[device]),
+    ))
 }
 
 /// The error of a device that a channel is to use, if it has one.
-pub(crate) fn device(subject: &str, name: &str) -> Option<Finding> {
+pub(crate) fn device(subject: &str, name: &str) -> Option<CheckFinding> {
     let Ok(entries) = fs::read_dir(INTERFACES) else { return None };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name != LOOPBACK).collect();
@@ -162,36 +170,41 @@ pub(crate) fn device(subject: &str, name: &str) -> Option<Finding> {
     device_among(subject, name, &names, state.trim())
 }
 
-fn device_among(subject: &str, name: &str, names: &[String], state: &str) -> Option<Finding> {
+fn device_among(subject: &str, name: &str, names: &[String], state: &str) -> Option<CheckFinding> {
     if !names.iter().any(|known| known == name) {
         let what = format!("there is no device {name}");
         let fix = format!("this host has {}; is it plugged in?", names.join(", "));
-        return Some(Finding::new(Level::Error, subject, what, fix));
+        return Some(CheckFinding::new(FindingSeverity::Error, subject, what, fix));
     }
     // A device that does not report its state counts as up.
     matches!(state, "down" | "lowerlayerdown" | "notpresent").then(|| {
         let fix = format!("ip link set {name} up; if it is, look at its cable or connection");
-        Finding::new(Level::Warning, subject, format!("{name} is down"), fix)
+        CheckFinding::new(FindingSeverity::Warning, subject, format!("{name} is down"), fix)
     })
 }
 
 /// The error of a source address that a channel is to use, if it has one.
-pub(crate) fn source(subject: &str, address: IpAddr) -> Option<Finding> {
+pub(crate) fn source(subject: &str, address: IpAddr) -> Option<CheckFinding> {
     let error = UdpSocket::bind((address, 0)).err()?;
     let what = match error.kind() {
         ErrorKind::AddrNotAvailable => format!("this host does not have the address {address}"),
         _ => format!("{address} cannot be used: {error}"),
     };
-    Some(Finding::new(Level::Error, subject, what, "`ip address` lists those that it has"))
+    Some(CheckFinding::new(
+        FindingSeverity::Error,
+        subject,
+        what,
+        "`ip address` lists those that it has",
+    ))
 }
 
 /// Whether this host forwards packets, where a configuration may need that.
-pub(crate) fn forwarding(subject: &str, why: &str) -> Option<Finding> {
+pub(crate) fn forwarding(subject: &str, why: &str) -> Option<CheckFinding> {
     let passes_on = read("/proc/sys/net/ipv4/ip_forward").trim() == "1";
     (!passes_on).then(|| {
         let what = format!("this host passes nothing on for others: {why}");
         let fix = "sysctl net.ipv4.ip_forward=1, if others are to be served";
-        Finding::new(Level::Note, subject, what, fix)
+        CheckFinding::new(FindingSeverity::Note, subject, what, fix)
     })
 }
 
@@ -232,12 +245,15 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
 
     #[test]
     fn one_way_out_is_too_few() {
-        let fine = ways_out(&some());
-        assert_eq!(fine.level, Level::Ok);
+        let fine = uplink_count(&some());
+        assert_eq!(fine.level, FindingSeverity::Ok);
         assert!(fine.message.starts_with("eth0 (default route), wlan0, wwan0 (default route);"));
-        let one = ways_out(&BTreeMap::from([("eth0".to_owned(), true)]));
-        assert!(one.level == Level::Warning && one.message.contains("one only, eth0"), "{one:?}");
-        assert_eq!(ways_out(&BTreeMap::new()).level, Level::Warning);
+        let one = uplink_count(&BTreeMap::from([("eth0".to_owned(), true)]));
+        assert!(
+            one.level == FindingSeverity::Warning && one.message.contains("one only, eth0"),
+            "{one:?}"
+        );
+        assert_eq!(uplink_count(&BTreeMap::new()).level, FindingSeverity::Warning);
     }
 
     #[test]
@@ -261,18 +277,22 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     #[test]
     fn replies_must_come_by_the_way_back() {
         let to = Some("192.0.2.1".parse().unwrap());
-        let uplink = Uplink { to, source: None, device: Some("wlan0") };
-        let by = |interface: &str| Some(Route { interface: interface.into(), gateway: None });
-        let said = |uplink: Uplink<'_>, interface, is_strict| {
-            replies_where("channel 1", &uplink, |_| by(interface), |_| is_strict)
+        let uplink = ChannelUplink { to, source: None, device: Some("wlan0") };
+        let by = |interface: &str| Some(KernelRoute { interface: interface.into(), gateway: None });
+        let said = |uplink: ChannelUplink<'_>, interface, is_strict| {
+            reply_filtering_with("channel 1", &uplink, |_| by(interface), |_| is_strict)
         };
         let dropped = said(uplink, "eth0", true).unwrap();
         assert!(dropped.message.contains("comes by wlan0 and is dropped"), "{dropped:?}");
         assert_eq!(said(uplink, "wlan0", true), None);
         assert_eq!(said(uplink, "eth0", false), None);
-        assert_eq!(said(Uplink { device: None, ..uplink }, "eth0", true), None);
+        assert_eq!(said(ChannelUplink { device: None, ..uplink }, "eth0", true), None);
         let v6 = Some("2001:db8::1".parse().unwrap());
-        assert_eq!(said(Uplink { to: v6, ..uplink }, "eth0", true), None, "only IPv4 is filtered");
+        assert_eq!(
+            said(ChannelUplink { to: v6, ..uplink }, "eth0", true),
+            None,
+            "only IPv4 is filtered"
+        );
     }
 
     #[test]
@@ -281,11 +301,11 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
         let said = |name, state| device_among("channel 2", name, &names, state);
         assert_eq!(said("eth0", "up"), None);
         assert_eq!(said("eth0", "unknown"), None);
-        assert_eq!(said("wlan0", "down").unwrap().level, Level::Warning);
+        assert_eq!(said("wlan0", "down").unwrap().level, FindingSeverity::Warning);
         let missing = said("wwan0", "").unwrap();
         assert_eq!(
             (missing.level, missing.message.as_str()),
-            (Level::Error, "there is no device wwan0")
+            (FindingSeverity::Error, "there is no device wwan0")
         );
         assert!(missing.fix.unwrap().starts_with("this host has eth0, wlan0"));
     }

@@ -3,34 +3,42 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use super::finding::{Finding, Level};
+use super::finding::{CheckFinding, FindingSeverity};
 
 /// Whether this process can listen for connections on an address. `in_use` makes the finding for an
 /// address that is in use.
-pub(crate) fn tcp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
+pub(crate) fn tcp(
+    subject: &str,
+    address: SocketAddr,
+    in_use: impl FnOnce() -> CheckFinding,
+) -> CheckFinding {
     listened(subject, address, TcpListener::bind(address).map(drop), in_use)
 }
 
 /// The same for datagrams.
-pub(crate) fn udp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
+pub(crate) fn udp(
+    subject: &str,
+    address: SocketAddr,
+    in_use: impl FnOnce() -> CheckFinding,
+) -> CheckFinding {
     listened(subject, address, UdpSocket::bind(address).map(drop), in_use)
 }
 
 /// The finding that an address is in use, perhaps by the daemon that is examined.
-pub(crate) fn own_or_anothers(subject: &str, address: SocketAddr, whose: &str) -> Finding {
+pub(crate) fn address_in_use(subject: &str, address: SocketAddr, whose: &str) -> CheckFinding {
     let what = format!("{address} is in use: by this {whose}, if it is running");
     let fix = format!("if it is not, see who has it: ss -lntup 'sport = :{}'", address.port());
-    Finding::new(Level::Warning, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
 fn listened(
     subject: &str,
     address: SocketAddr,
     bound: io::Result<()>,
-    in_use: impl FnOnce() -> Finding,
-) -> Finding {
+    in_use: impl FnOnce() -> CheckFinding,
+) -> CheckFinding {
     let Err(error) = bound else {
-        return Finding::ok(subject, format!("{address} can be listened on"));
+        return CheckFinding::ok(subject, format!("{address} can be listened on"));
     };
     let (what, fix) = match error.kind() {
         ErrorKind::AddrInUse => return in_use(),
@@ -44,7 +52,7 @@ fn listened(
         ),
         _ => (format!("{address} cannot be listened on: {error}"), "choose another address"),
     };
-    Finding::new(Level::Error, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
 /// A warning about listeners that only their address protects; `None` if all are on loopback.
@@ -70,19 +78,22 @@ mod tests {
 
     #[test]
     fn what_cannot_be_listened_on_says_why() {
-        let never = || -> Finding { panic!("not in use") };
+        let never = || -> CheckFinding { panic!("not in use") };
         let free = "127.0.0.1:0".parse().unwrap();
-        assert_eq!(tcp("socks", free, never).level, Level::Ok);
-        assert_eq!(udp("channel 1", free, never).level, Level::Ok);
+        assert_eq!(tcp("socks", free, never).level, FindingSeverity::Ok);
+        assert_eq!(udp("channel 1", free, never).level, FindingSeverity::Ok);
         let foreign = tcp("listen 1", "192.0.2.77:80".parse().unwrap(), never);
         assert_eq!(foreign.message, "this host does not have the address 192.0.2.77");
         let denied = listened("x", free, Err(ErrorKind::PermissionDenied.into()), never);
-        assert!(denied.level == Level::Error && denied.message.contains("may not"), "{denied:?}");
+        assert!(
+            denied.level == FindingSeverity::Error && denied.message.contains("may not"),
+            "{denied:?}"
+        );
 
         let taken = TcpListener::bind(free).unwrap();
         let address = taken.local_addr().unwrap();
-        let in_use = tcp("socks", address, || own_or_anothers("socks", address, "proxy"));
-        assert_eq!(in_use.level, Level::Warning);
+        let in_use = tcp("socks", address, || address_in_use("socks", address, "proxy"));
+        assert_eq!(in_use.level, FindingSeverity::Warning);
         assert!(in_use.message.ends_with("in use: by this proxy, if it is running"), "{in_use:?}");
     }
 

@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use tun::route::{Route, route_to};
+use tun::route::{KernelRoute, route_to};
 
 /// The settings that determine how a channel leaves this host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Uplink<'a> {
+pub(crate) struct ChannelUplink<'a> {
     /// The destination; `None` at an end that waits for its peer.
     pub(crate) to: Option<IpAddr>,
     /// The configured source address.
@@ -16,23 +16,23 @@ pub(crate) struct Uplink<'a> {
     pub(crate) device: Option<&'a str>,
 }
 
-/// What to do about channels that leave by the same path, see [`shared`].
+/// What to do about channels that leave by the same path, see [`shared_route_warnings`].
 pub(crate) const SHARED_FIX: &str =
     "send it by another network: give it another `device`, `source` or route, or leave it out";
 
 /// The route that the kernel selects for a channel; `None` if it is unknown.
-pub(crate) fn route(uplink: &Uplink<'_>) -> Option<Route> {
+pub(crate) fn route(uplink: &ChannelUplink<'_>) -> Option<KernelRoute> {
     route_to(uplink.to?, uplink.source, uplink.device).ok()
 }
 
 /// A warning for each channel that has the same route as an earlier one.
-pub(crate) fn shared(
-    channels: &[Uplink<'_>],
-    route: impl Fn(&Uplink<'_>) -> Option<Route>,
+pub(crate) fn shared_route_warnings(
+    channels: &[ChannelUplink<'_>],
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
 ) -> Vec<String> {
-    let routes: Vec<Option<Route>> = channels.iter().map(route).collect();
+    let routes: Vec<Option<KernelRoute>> = channels.iter().map(route).collect();
     let routes: Vec<_> = channels.iter().zip(&routes).collect();
-    let line = |(second, one): (usize, &(&Uplink<'_>, &Option<Route>))| {
+    let line = |(second, one): (usize, &(&ChannelUplink<'_>, &Option<KernelRoute>))| {
         let mut before = routes[..second].iter().enumerate();
         let (first, overlap) =
             before.find_map(|(first, other)| Some((first, overlap(*other, *one)?)))?;
@@ -47,8 +47,8 @@ pub(crate) fn shared(
 
 /// What two channels have in common on their way; `None` if nothing is known to be.
 fn overlap(
-    (one, one_route): (&Uplink<'_>, &Option<Route>),
-    (other, other_route): (&Uplink<'_>, &Option<Route>),
+    (one, one_route): (&ChannelUplink<'_>, &Option<KernelRoute>),
+    (other, other_route): (&ChannelUplink<'_>, &Option<KernelRoute>),
 ) -> Option<String> {
     match (one.device, other.device) {
         (Some(device), Some(same)) if device == same => return Some(format!("on {device}")),
@@ -82,23 +82,23 @@ const LOOPBACK: &str = "lo";
 mod tests {
     use super::*;
 
-    const UNSET: Uplink<'_> = Uplink { to: None, source: None, device: None };
+    const UNSET: ChannelUplink<'_> = ChannelUplink { to: None, source: None, device: None };
 
-    fn to(address: &str) -> Uplink<'_> {
-        Uplink { to: Some(address.parse().unwrap()), ..UNSET }
+    fn to(address: &str) -> ChannelUplink<'_> {
+        ChannelUplink { to: Some(address.parse().unwrap()), ..UNSET }
     }
 
-    fn from<'a>(source: &str, uplink: Uplink<'a>) -> Uplink<'a> {
-        Uplink { source: Some(source.parse().unwrap()), ..uplink }
+    fn from<'a>(source: &str, uplink: ChannelUplink<'a>) -> ChannelUplink<'a> {
+        ChannelUplink { source: Some(source.parse().unwrap()), ..uplink }
     }
 
     /// What two channels have in common.
     fn overlap_of(
-        channels: [Uplink<'_>; 2],
+        channels: [ChannelUplink<'_>; 2],
         routes: [Option<(&str, Option<&str>)>; 2],
     ) -> Option<String> {
         let routes = routes.map(|route| {
-            route.map(|(interface, gateway)| Route {
+            route.map(|(interface, gateway)| KernelRoute {
                 interface: interface.into(),
                 gateway: gateway.map(|gateway| gateway.parse().unwrap()),
             })
@@ -116,10 +116,13 @@ mod tests {
         assert_eq!(overlap_of([from("10.0.0.1", a), a], unknown), None);
         let same = [from("10.0.0.1", a), from("10.0.0.1", b)];
         assert_eq!(overlap_of(same, unknown).unwrap(), "at 10.0.0.1");
-        let wlan = Uplink { device: Some("wlan0"), ..a };
-        let wwan = Uplink { device: Some("wwan0"), ..a };
+        let wlan = ChannelUplink { device: Some("wlan0"), ..a };
+        let wwan = ChannelUplink { device: Some("wwan0"), ..a };
         assert_eq!(overlap_of([wlan, wwan], unknown), None);
-        assert_eq!(overlap_of([wlan, Uplink { to: b.to, ..wlan }], unknown).unwrap(), "on wlan0");
+        assert_eq!(
+            overlap_of([wlan, ChannelUplink { to: b.to, ..wlan }], unknown).unwrap(),
+            "on wlan0"
+        );
         assert_eq!(overlap_of([wlan, a], unknown), None);
     }
 
@@ -141,7 +144,7 @@ mod tests {
     #[test]
     fn each_channel_has_one_warning() {
         let a = to("192.0.2.1");
-        let lines = shared(&[a, to("192.0.2.2"), a, a], |_| None);
+        let lines = shared_route_warnings(&[a, to("192.0.2.2"), a, a], |_| None);
         let expected = ["channels 1 and 3 are both to 192.0.2.1", "channels 1 and 4 are both"];
         assert_eq!(lines.len(), 2, "{lines:?}");
         for (line, start) in lines.iter().zip(expected) {

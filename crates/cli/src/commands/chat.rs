@@ -17,13 +17,13 @@ use std::thread;
 
 use clap::Subcommand;
 use keys::file::exposure;
-use mix::chat::{ChatError, Config, Event};
-use service::config::Problems;
+use mix::chat::{ChatConfig, ChatError, ChatEvent};
+use service::config::ConfigProblems;
 use service::signals::StopSignals;
 
 use crate::console;
 use crate::daemon;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("chat.toml");
@@ -58,12 +58,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     stay: Option<u64>,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ChatSubcommand>,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    Init(Box<files::Init>),
+enum ChatSubcommand {
+    Init(Box<files::ChatInitArguments>),
     Invite(invite::Arguments),
     Join(join::Arguments),
 }
@@ -80,24 +80,24 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, something that it names cannot be used, or the chat fails.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match (&arguments.command, &arguments.config) {
-        (Some(Command::Init(arguments)), _) => files::init(arguments),
-        (Some(Command::Invite(arguments)), _) => invite::run(arguments),
-        (Some(Command::Join(arguments)), _) => join::run(arguments),
+        (Some(ChatSubcommand::Init(arguments)), _) => files::init(arguments),
+        (Some(ChatSubcommand::Invite(arguments)), _) => invite::run(arguments),
+        (Some(ChatSubcommand::Join(arguments)), _) => join::run(arguments),
         (None, Some(config)) => {
             let mut config = load(config)?;
             config.stay = arguments.stay.unwrap_or(config.stay);
             if arguments.plain { plain::run(&config) } else { talk(&config) }
         }
-        (None, None) => Err(Failure::Usage("--config is missing".into())),
+        (None, None) => Err(CommandFailure::Usage("--config is missing".into())),
     }
 }
 
-fn talk(config: &Config) -> Result<(), Failure> {
+fn talk(config: &ChatConfig) -> Result<(), CommandFailure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let message = "standard input and output are no terminal: --plain is for scripts";
-        return Err(Failure::Usage(message.into()));
+        return Err(CommandFailure::Usage(message.into()));
     }
     terminal::run(config)
 }
@@ -106,21 +106,24 @@ fn talk(config: &Config) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If it is wrong.
-fn load(path: &Path) -> Result<Config, Failure> {
-    let parse = |text: &str| -> Result<Config, Problems> {
-        Ok(Config { config_dir: daemon::config_dir(path).to_owned(), ..Config::from_toml(text)? })
+fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
+    let parse = |text: &str| -> Result<ChatConfig, ConfigProblems> {
+        Ok(ChatConfig {
+            config_dir: daemon::config_dir(path).to_owned(),
+            ..ChatConfig::from_toml(text)?
+        })
     };
     let config = daemon::load_file("chat", path, parse)?;
     if let Some(error) = exposure(&config.config_dir.join(&config.identity)) {
-        let (what, fix) = (error.what(), error.fix());
+        let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("identity: {what}, and pass for you: {fix}"));
     }
     Ok(config)
 }
 
 /// What the parts of a chat send to the one that shows it.
-enum Input<K> {
-    Event(Event),
+enum ChatUiEvent<K> {
+    Event(ChatEvent),
     /// Of a person: a key, or a line.
     Person(K),
     /// A signal has arrived, or the terminal is gone.
@@ -128,43 +131,45 @@ enum Input<K> {
 }
 
 /// Tells the chat of events. Dropped, it ends the chat: also if the thread that tells panics.
-struct Teller<K>(Sender<Input<K>>);
+struct ChatEventSender<K>(Sender<ChatUiEvent<K>>);
 
-impl<K> Teller<K> {
+impl<K> ChatEventSender<K> {
     /// # Errors
     /// When nobody shows it any more.
-    fn tell(&self, event: Event) -> Result<(), String> {
-        self.0.send(Input::Event(event)).map_err(|_| "the chat is not shown any more".into())
+    fn send_event(&self, event: ChatEvent) -> Result<(), String> {
+        self.0.send(ChatUiEvent::Event(event)).map_err(|_| "the chat is not shown any more".into())
     }
 }
 
-impl<K> Drop for Teller<K> {
+impl<K> Drop for ChatEventSender<K> {
     fn drop(&mut self) {
         // Nobody takes it if the chat has told its end.
         let why = Some("it has ended without saying why".into());
-        let _ = self.tell(Event::Ended { why });
+        let _ = self.send_event(ChatEvent::Ended { why });
     }
 }
 
 /// From now on SIGINT and SIGTERM end the chat in order.
-fn stop_on_signals<K: Send + 'static>(inputs: Sender<Input<K>>) -> Result<(), Failure> {
+fn stop_on_signals<K: Send + 'static>(
+    inputs: Sender<ChatUiEvent<K>>,
+) -> Result<(), CommandFailure> {
     let runtime = service::runtime()?;
     let mut signals = runtime.block_on(async { StopSignals::listen() })?;
     let waiting = move || {
         runtime.block_on(signals.next());
-        let _ = inputs.send(Input::Stop);
+        let _ = inputs.send(ChatUiEvent::Stop);
         // A second one need not wait for anything.
         runtime.block_on(signals.next());
         std::process::exit(1);
     };
     let spawned = thread::Builder::new().name("signals".into()).spawn(waiting);
-    spawned.map(drop).map_err(|error| Failure::Failed(format!("no threads: {error}")))
+    spawned.map(drop).map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))
 }
 
-fn failed(error: &ChatError) -> Failure {
+fn failed(error: &ChatError) -> CommandFailure {
     match error {
-        ChatError::Identity(_) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        ChatError::Identity(_) => CommandFailure::Usage(error.to_string()),
+        _ => CommandFailure::Failed(error.to_string()),
     }
 }
 
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_example_is_a_configuration() {
-        let config = Config::from_toml(EXAMPLE).unwrap();
+        let config = ChatConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!((config.name.as_str(), config.least_anonymity), ("alice", 3));
     }
 

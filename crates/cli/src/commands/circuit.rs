@@ -7,7 +7,7 @@ mod info;
 
 use clap::Subcommand;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Shows, converts, evaluates and draws circuits for two-party computation.
 ///
@@ -17,11 +17,11 @@ use crate::failure::Failure;
 #[command(arg_required_else_help = true, after_help = "Example: sunder circuit info aes128")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: CircuitCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CircuitCommand {
     Info(info::Arguments),
     Convert(convert::Arguments),
     Eval(eval::Arguments),
@@ -32,11 +32,11 @@ enum Command {
 ///
 /// # Errors
 /// As the subcommand.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
-        Command::Info(arguments) => info::run(arguments),
-        Command::Convert(arguments) => convert::run(arguments),
-        Command::Eval(arguments) => eval::run(arguments),
-        Command::Draw(arguments) => draw::run(arguments),
+        CircuitCommand::Info(arguments) => info::run(arguments),
+        CircuitCommand::Convert(arguments) => convert::run(arguments),
+        CircuitCommand::Eval(arguments) => eval::run(arguments),
+        CircuitCommand::Draw(arguments) => draw::run(arguments),
     }
 }

@@ -15,19 +15,22 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
-use circuit::Schedule;
+use circuit::CircuitSchedule;
 use clap::{Subcommand, ValueEnum};
-use compute::predict::Traffic;
-use compute::{Error, Extension, Learns, Phase, Reason, Role, Scheme, Settings, TransferKind};
+use compute::predict::PredictedTraffic;
+use compute::{
+    ComputeAbortReason, ComputePhase, ComputeRole, ComputeSettings, Error, GarblingScheme,
+    OtExtension, OutputLearners, TransferKind,
+};
 use zeroize::Zeroizing;
 
 use crate::circuits;
-use crate::failure::Failure;
-use connection::Connecting;
-use dry_run::Prediction;
-pub(super) use report::PhaseDocument;
-use report::Report;
-use running::{Running, Start};
+use crate::failure::CommandFailure;
+use connection::ComputeConnectOptions;
+use dry_run::DryRunRequest;
+pub(super) use report::ComputePhaseDocument;
+use report::ComputeReport;
+use running::{ComputeSessionSetup, RunningComputation};
 
 /// The longest text of an input, in bytes: more than any circuit takes.
 const MAX_INPUT_TEXT: u64 = 128 << 20;
@@ -51,12 +54,12 @@ const MAX_INPUT_TEXT: u64 = 128 << 20;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ComputeCommand>,
     /// This party's role; the other party has the other one
     #[arg(long, value_enum, required = true)]
-    role: Option<RoleName>,
+    role: Option<ComputeRoleName>,
     #[command(flatten)]
-    connecting: Connecting,
+    connecting: ComputeConnectOptions,
     /// The circuit: aes128 (the garbler's key, the evaluator's block), sha256 (one padded block of
     /// 64 bytes, of which the garbler has the first), mincut (the minimum of 12,500 numbers of 20
     /// bits of each party), aes128:N or sha256:N (N times, each time on the last output as the
@@ -71,7 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<std::path::PathBuf>,
     #[command(flatten)]
-    protocol: Protocol,
+    protocol: ComputeProtocolOptions,
     /// How many times to compute, on one set-up
     #[arg(long, value_name = "N", default_value = "1")]
     repeat: NonZeroU64,
@@ -102,23 +105,23 @@ Security is semi-honest: use it with a party that you trust to run this program 
 
 /// What both parties choose alike.
 #[derive(clap::Args)]
-struct Protocol {
+struct ComputeProtocolOptions {
     /// The protocol: yao, or gmw to compare: fewer bytes with --transfers softspoken4, but half a
     /// round trip for each level of ANDs
     #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
-    name: ProtocolName,
+    name: ComputeProtocolName,
     /// The garbling scheme of yao: half-gates (keyed again for each gate), half-gates-keyed (with
     /// the labels as keys), fixed-key (for comparison: less secure with each gate), glnp15 (under
     /// standard assumptions only), or three-halves (a quarter fewer bytes)
     /// [default: half-gates]
     #[arg(long, value_name = "NAME")]
-    scheme: Option<Scheme>,
+    scheme: Option<GarblingScheme>,
     /// The oblivious transfers: of the evaluator's input, or with gmw two for each AND
     #[arg(long, value_enum, value_name = "NAME", default_value = "iknp")]
-    transfers: Transfers,
+    transfers: ObliviousTransferName,
     /// Who learns the output
     #[arg(long, value_enum, value_name = "WHO", default_value = "both")]
-    output_to: OutputTo,
+    output_to: OutputRecipient,
     /// Only the evaluator learns the output, as with --output-to evaluator
     #[arg(long, conflicts_with = "output_to")]
     private_output: bool,
@@ -131,52 +134,52 @@ struct Protocol {
     threads: Option<NonZeroUsize>,
 }
 
-impl Protocol {
+impl ComputeProtocolOptions {
     /// The options that are not the defaults, for the other party's command.
     fn options(&self) -> String {
         let protocol = match self.name {
-            ProtocolName::Yao => "",
-            ProtocolName::Gmw => " --protocol gmw",
+            ComputeProtocolName::Yao => "",
+            ComputeProtocolName::Gmw => " --protocol gmw",
         };
         let scheme = match self.scheme {
-            None | Some(Scheme::HalfGates) => String::new(),
+            None | Some(GarblingScheme::HalfGates) => String::new(),
             Some(scheme) => format!(" --scheme {scheme}"),
         };
         let transfers = match self.transfers {
-            Transfers::Iknp => String::new(),
+            ObliviousTransferName::Iknp => String::new(),
             transfers => format!(" --transfers {}", transfers.name()),
         };
         let output_to = match self.output_to() {
-            OutputTo::Both => "",
-            OutputTo::Evaluator => " --output-to evaluator",
-            OutputTo::Garbler => " --output-to garbler",
+            OutputRecipient::Both => "",
+            OutputRecipient::Evaluator => " --output-to evaluator",
+            OutputRecipient::Garbler => " --output-to garbler",
         };
         protocol.to_owned() + &scheme + &transfers + output_to
     }
 
-    fn output_to(&self) -> OutputTo {
-        if self.private_output { OutputTo::Evaluator } else { self.output_to }
+    fn output_to(&self) -> OutputRecipient {
+        if self.private_output { OutputRecipient::Evaluator } else { self.output_to }
     }
 
     /// # Errors
     /// If there is a scheme where nothing is garbled.
-    fn settings(&self) -> Result<Settings, Failure> {
+    fn settings(&self) -> Result<ComputeSettings, CommandFailure> {
         let protocol = self.name.protocol();
-        if self.scheme.is_some() && protocol == compute::Protocol::Gmw {
+        if self.scheme.is_some() && protocol == compute::ComputeProtocol::Gmw {
             let message = "--scheme: with --protocol gmw nothing is garbled; leave it out";
-            return Err(Failure::Usage(message.into()));
+            return Err(CommandFailure::Usage(message.into()));
         }
         let learns = match self.output_to() {
-            OutputTo::Both => Learns::Both,
-            OutputTo::Evaluator => Learns::Evaluator,
-            OutputTo::Garbler => Learns::Garbler,
+            OutputRecipient::Both => OutputLearners::Both,
+            OutputRecipient::Evaluator => OutputLearners::Evaluator,
+            OutputRecipient::Garbler => OutputLearners::Garbler,
         };
-        let defaults = Settings::default();
-        Ok(Settings {
+        let defaults = ComputeSettings::default();
+        Ok(ComputeSettings {
             protocol,
             scheme: self.scheme.unwrap_or(defaults.scheme),
             learns,
-            transfers: Extension { kind: self.transfers.kind(), ..defaults.transfers },
+            transfers: OtExtension { kind: self.transfers.kind(), ..defaults.transfers },
             timeout: Duration::from_secs(self.timeout.into()),
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
         })
@@ -184,29 +187,29 @@ impl Protocol {
 }
 
 /// The garbling scheme, if there is one.
-fn scheme_name(settings: &Settings) -> Option<&'static str> {
-    (settings.protocol == compute::Protocol::Yao).then(|| settings.scheme.name())
+fn scheme_name(settings: &ComputeSettings) -> Option<&'static str> {
+    (settings.protocol == compute::ComputeProtocol::Yao).then(|| settings.scheme.name())
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum ProtocolName {
+enum ComputeProtocolName {
     /// A few rounds, whatever the circuit
     Yao,
     /// An exchange for each level of ANDs
     Gmw,
 }
 
-impl ProtocolName {
-    fn protocol(self) -> compute::Protocol {
+impl ComputeProtocolName {
+    fn protocol(self) -> compute::ComputeProtocol {
         match self {
-            Self::Yao => compute::Protocol::Yao,
-            Self::Gmw => compute::Protocol::Gmw,
+            Self::Yao => compute::ComputeProtocol::Yao,
+            Self::Gmw => compute::ComputeProtocol::Gmw,
         }
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Transfers {
+enum ObliviousTransferName {
     /// 16 bytes for a bit
     Iknp,
     /// 8 bytes for a bit
@@ -220,7 +223,7 @@ enum Transfers {
     SoftSpoken8,
 }
 
-impl Transfers {
+impl ObliviousTransferName {
     fn kind(self) -> TransferKind {
         match self {
             Self::Iknp => TransferKind::Iknp,
@@ -241,13 +244,13 @@ impl Transfers {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ComputeCommand {
     Psi(Box<psi::Arguments>),
 }
 
 impl Arguments {
-    fn role(&self) -> Role {
-        self.role.unwrap_or(RoleName::Garbler).role()
+    fn role(&self) -> ComputeRole {
+        self.role.unwrap_or(ComputeRoleName::Garbler).role()
     }
 
     fn circuit(&self) -> &str {
@@ -256,24 +259,24 @@ impl Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum RoleName {
+enum ComputeRoleName {
     /// Garbles the circuit
     Garbler,
     /// Evaluates it
     Evaluator,
 }
 
-impl RoleName {
-    fn role(self) -> Role {
+impl ComputeRoleName {
+    fn role(self) -> ComputeRole {
         match self {
-            Self::Garbler => Role::Garbler,
-            Self::Evaluator => Role::Evaluator,
+            Self::Garbler => ComputeRole::Garbler,
+            Self::Evaluator => ComputeRole::Evaluator,
         }
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum OutputTo {
+enum OutputRecipient {
     /// Both parties
     Both,
     /// The evaluator only
@@ -286,33 +289,34 @@ enum OutputTo {
 ///
 /// # Errors
 /// If the input or the circuit is wrong, or the other party fails.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(Command::Psi(arguments)) = &arguments.command {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    if let Some(ComputeCommand::Psi(arguments)) = &arguments.command {
         return psi::run(arguments);
     }
     let (role, name) = (arguments.role(), arguments.circuit());
     let settings = arguments.protocol.settings()?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
-    let traffic = |schedule: &Schedule| Traffic::of(schedule, &settings, instances);
+    let traffic = |schedule: &CircuitSchedule| PredictedTraffic::of(schedule, &settings, instances);
     let connecting = &arguments.connecting;
     if arguments.dry_run {
         let mut loading = loading::start(name, role, settings.protocol, None)?;
         let loaded = loading.wait()?;
         let (circuit, json, settings) = (name, arguments.json, &settings);
-        let prediction = Prediction { connecting, circuit, role, settings, instances, json };
+        let prediction = DryRunRequest { connecting, circuit, role, settings, instances, json };
         return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
     }
     let input = input(arguments)?;
     let mut loading = loading::start(name, role, settings.protocol, Some(&input))?;
     let rest = others_command(arguments);
-    let start = Start { connecting, role, settings, rest: &rest, explain: arguments.explain };
-    let check = |schedule: &Schedule| loading::check(schedule, role, &input);
+    let start =
+        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: arguments.explain };
+    let check = |schedule: &CircuitSchedule| loading::check(schedule, role, &input);
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;
     let output = compute(&mut running, schedule, &input, arguments.repeat.get())?;
     let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
     let (shape, output) = (schedule.shape(), output.as_deref());
-    Report { arguments, settings, transport, shape, output, costs }.print()
+    ComputeReport { arguments, settings, transport, shape, output, costs }.print()
 }
 
 /// What the other party's command has besides the address.
@@ -331,18 +335,18 @@ fn others_command(arguments: &Arguments) -> String {
 
 /// Runs all instances, and shows how far they are.
 fn compute(
-    running: &mut Running,
-    schedule: &Schedule,
+    running: &mut RunningComputation,
+    schedule: &CircuitSchedule,
     input: &[u8],
     repeat: u64,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, CommandFailure> {
     let _showing = running.show(schedule.shape().ands.saturating_mul(repeat));
     let mut first = None;
     for instance in 0..repeat {
         let output = running.session.run(schedule, input);
         let output = output.map_err(|error| match error {
             _ if instance == 0 => failed(&error),
-            Error::Ended { phase: Phase::Agreement } => failed(&error).and(&format!(
+            Error::Ended { phase: ComputePhase::Agreement } => failed(&error).and(&format!(
                 "{instance} of {repeat} instances are done: is --repeat the same there?"
             )),
             _ => failed(&error).and(&format!("{instance} of {repeat} instances are done")),
@@ -351,64 +355,74 @@ fn compute(
             first = Some(output);
         } else if first.as_ref() != Some(&output) {
             let message = format!("instance {instance} has another output than the first one");
-            return Err(Failure::Failed(message));
+            return Err(CommandFailure::Failed(message));
         }
     }
     Ok(first.flatten())
 }
 
 /// This party's input.
-fn input(arguments: &Arguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn input(arguments: &Arguments) -> Result<Zeroizing<Vec<u8>>, CommandFailure> {
     let text = match &arguments.input_file {
         Some(path) if path.as_os_str() == "-" => {
             text(io::stdin().lock(), Path::new("standard input"))?
         }
         Some(path) => {
-            let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
+            let file = File::open(path).map_err(|error| CommandFailure::reading(path, &error))?;
             text(file, path)?
         }
         None => {
             let missing = "this party's input is missing: give --input-file FILE, or --input HEX";
             let input = arguments.input.clone();
-            Zeroizing::new(input.ok_or_else(|| Failure::Usage(missing.into()))?)
+            Zeroizing::new(input.ok_or_else(|| CommandFailure::Usage(missing.into()))?)
         }
     };
-    let wrong = |error| Failure::Usage(format!("the input is not hexadecimal: {error}"));
+    let wrong = |error| CommandFailure::Usage(format!("the input is not hexadecimal: {error}"));
     circuits::parse_hex(text.trim()).map_err(wrong)
 }
 
 /// The text of an input.
-fn text(from: impl Read, path: &Path) -> Result<Zeroizing<String>, Failure> {
+fn text(from: impl Read, path: &Path) -> Result<Zeroizing<String>, CommandFailure> {
     let mut text = Zeroizing::new(String::new());
     let read = from.take(MAX_INPUT_TEXT + 1).read_to_string(&mut text);
     let len = read.map_err(|error| match error.kind() {
         ErrorKind::InvalidData => {
             let path = path.display();
-            Failure::Usage(format!("{path}: not hexadecimal; `xxd -p` makes it of a binary file"))
+            CommandFailure::Usage(format!(
+                "{path}: not hexadecimal; `xxd -p` makes it of a binary file"
+            ))
         }
-        _ => Failure::reading(path, &error),
+        _ => CommandFailure::reading(path, &error),
     })?;
     if len as u64 > MAX_INPUT_TEXT {
         let message = format!("{}: longer than any input can be", path.display());
-        return Err(Failure::Usage(message));
+        return Err(CommandFailure::Usage(message));
     }
     Ok(text)
 }
 
 /// What an error of the crate is here.
-pub(super) fn failed(error: &Error) -> Failure {
+pub(super) fn failed(error: &Error) -> CommandFailure {
     let message = error.to_string();
     match error {
-        _ if error.is_security() => Failure::Refused(message),
-        Error::Aborted { reason: Reason::Unproven, .. } => Failure::Refused(message),
-        Error::Sizes { .. } | Error::Differs { what: "the circuit" } => Failure::Usage(message)
-            .and("compare the SHA-256 that `sunder circuit info` prints at both"),
-        Error::Aborted { reason: Reason::Version | Reason::Role | Reason::Differs, .. }
+        _ if error.is_security() => CommandFailure::Refused(message),
+        Error::Aborted { reason: ComputeAbortReason::Unproven, .. } => {
+            CommandFailure::Refused(message)
+        }
+        Error::Sizes { .. } | Error::Differs { what: "the circuit" } => {
+            CommandFailure::Usage(message)
+                .and("compare the SHA-256 that `sunder circuit info` prints at both")
+        }
+        Error::Aborted {
+            reason:
+                ComputeAbortReason::Version | ComputeAbortReason::Role | ComputeAbortReason::Differs,
+            ..
+        }
         | Error::Differs { .. }
         | Error::SameRole { .. }
         | Error::Version { .. }
         | Error::InputLen { .. }
-        | Error::TooLarge => Failure::Usage(message),
-        _ => Failure::Failed(message),
+        | Error::TooLarge => CommandFailure::Usage(message),
+        _ => CommandFailure::Failed(message),
     }
 }

@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use crate::failure::Failure;
-use examine::{Capture, Finding, examine};
-use report::Report;
-use samples::Samples;
-use source::{DEFAULT_LEN, SourceFile};
-use topology::{CHANNELS, Transfer, transfer};
+use crate::failure::CommandFailure;
+use examine::{CaptureFinding, ShareCapture, examine};
+use report::DemoChannelsReport;
+use samples::FileSamples;
+use source::{DEFAULT_LEN, DemoSourceFile};
+use topology::{CHANNELS, DemoTransfer, transfer};
 
 /// Demonstrates Sunder on this machine alone.
 ///
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
     /// The number of channels that an eavesdropper listens on [default: two]
     #[arg(long, value_enum, value_name = "CHANNELS")]
-    eavesdrop: Option<Eavesdrop>,
+    eavesdrop: Option<EavesdropScope>,
     /// Where sunder demo sign leaves public.pem, message, message.sig and, by the four others,
     /// message.after.sig
     #[arg(long, value_name = "DIR")]
@@ -84,7 +84,7 @@ enum Demonstration {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Eavesdrop {
+enum EavesdropScope {
     /// Any one or two
     Two,
     /// Also all three, which reveal the file
@@ -95,14 +95,14 @@ enum Eavesdrop {
 ///
 /// # Errors
 /// If the file cannot be sent, arrives changed, or was not secret.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if arguments.out.is_some() && !matches!(arguments.job, Demonstration::Sign) {
-        return Err(Failure::Usage("--out is for sunder demo sign".into()));
+        return Err(CommandFailure::Usage("--out is for sunder demo sign".into()));
     }
     match arguments.job {
         Demonstration::Channels => channels(arguments),
         Demonstration::Sign if arguments.eavesdrop.is_some() => {
-            Err(Failure::Usage("--eavesdrop is for sunder demo channels".into()))
+            Err(CommandFailure::Usage("--eavesdrop is for sunder demo channels".into()))
         }
         Demonstration::Sign => {
             let (file, out) = (arguments.file.as_deref(), arguments.out.as_deref());
@@ -111,23 +111,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         job if arguments.eavesdrop.is_some() || arguments.file.is_some() => {
             let name = if matches!(job, Demonstration::Chat) { "chat" } else { "compute" };
             let message = format!("--file and --eavesdrop are not for sunder demo {name}");
-            Err(Failure::Usage(message))
+            Err(CommandFailure::Usage(message))
         }
         Demonstration::Compute => compute::run(arguments.json),
         Demonstration::Chat => chat::run(arguments.json),
     }
 }
 
-fn channels(arguments: &Arguments) -> Result<(), Failure> {
+fn channels(arguments: &Arguments) -> Result<(), CommandFailure> {
     let source = Arc::new(prepare(arguments)?);
     let runtime = service::runtime()?;
     let mut transfer = runtime.block_on(transfer(Arc::clone(&source)))?;
     runtime.shutdown_background();
 
     let content = source.read_through().map_err(|error| scratch::reading(&error))?;
-    let samples = Samples::draw(&source).map_err(|error| scratch::reading(&error))?;
-    let findings = search(&mut transfer, &samples, arguments.eavesdrop.unwrap_or(Eavesdrop::Two))?;
-    let report = Report {
+    let samples = FileSamples::draw(&source).map_err(|error| scratch::reading(&error))?;
+    let findings =
+        search(&mut transfer, &samples, arguments.eavesdrop.unwrap_or(EavesdropScope::Two))?;
+    let report = DemoChannelsReport {
         source: &source,
         content: &content,
         transfer: &transfer,
@@ -139,14 +140,14 @@ fn channels(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Opens or creates the file, if there is disk space for it and for the captures.
-fn prepare(arguments: &Arguments) -> Result<SourceFile, Failure> {
+fn prepare(arguments: &Arguments) -> Result<DemoSourceFile, CommandFailure> {
     if let Some(path) = &arguments.file {
-        let source = SourceFile::open(path)?;
+        let source = DemoSourceFile::open(path)?;
         scratch::require(captured(source.len))?;
         Ok(source)
     } else {
         scratch::require(DEFAULT_LEN + captured(DEFAULT_LEN))?;
-        SourceFile::of_the_system()
+        DemoSourceFile::of_the_system()
     }
 }
 
@@ -157,16 +158,16 @@ fn captured(len: u64) -> u64 {
 
 /// Searches the captures for the file: each channel, each pair, and all of them if requested.
 fn search(
-    transfer: &mut Transfer,
-    samples: &Samples,
-    eavesdrop: Eavesdrop,
-) -> Result<Vec<Finding>, Failure> {
-    let captures = transfer.captures.drain(..).map(Capture::of_shares);
+    transfer: &mut DemoTransfer,
+    samples: &FileSamples,
+    eavesdrop: EavesdropScope,
+) -> Result<Vec<CaptureFinding>, CommandFailure> {
+    let captures = transfer.captures.drain(..).map(ShareCapture::of_shares);
     let captures = captures.collect::<Result<Vec<_>, _>>();
     let captures = captures.map_err(|error| scratch::reading(&error))?;
     let max = match eavesdrop {
-        Eavesdrop::Two => 2,
-        Eavesdrop::All => captures.len(),
+        EavesdropScope::Two => 2,
+        EavesdropScope::All => captures.len(),
     };
     let sets: Vec<_> = (1..=max).flat_map(|size| sets_of(size, captures.len())).collect();
     examine(&captures, &sets, samples).map_err(|error| scratch::reading(&error))
@@ -180,7 +181,7 @@ fn sets_of(size: usize, count: usize) -> impl Iterator<Item = Vec<usize>> {
 }
 
 /// Checks that the report matches the promises.
-fn check(report: &Report) -> Result<(), Failure> {
+fn check(report: &DemoChannelsReport) -> Result<(), CommandFailure> {
     let wrong = if !report.is_equal() {
         "the file that arrived is not the one that was sent; did it change meanwhile?"
     } else if !report.is_secret() {
@@ -190,7 +191,7 @@ fn check(report: &Report) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::Failed(wrong.into()))
+    Err(CommandFailure::Failed(wrong.into()))
 }
 
 #[cfg(test)]

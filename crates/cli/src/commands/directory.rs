@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Subcommand;
-use directory::addresses::Addresses;
-use directory::config::ClientDirectory;
-use directory::signed_list::{self, SignedList, SignedListError};
-use directory::store::{Entry, Learnt, Source, Store, StoreError};
+use directory::addresses::ChannelAddresses;
+use directory::config::DirectoryClientConfig;
+use directory::signed_list::{self, SignedDirectoryList, SignedDirectoryListError};
+use directory::store::{
+    AddressSource, DirectoryEntry, DirectoryStore, DirectoryStoreError, LearnedAddresses,
+};
 use directory::{Directory, DirectoryError};
 use keys::file::exposure;
 use micss::intercept::OWN_MARK;
@@ -18,8 +20,8 @@ use serde::Serialize;
 
 use crate::console;
 use crate::daemon;
-use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::failure::CommandFailure;
+use crate::table::{ColumnAlignment, aligned};
 
 /// The directory's part of a proxy's configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("directory.toml");
@@ -34,7 +36,7 @@ const EXAMPLE: &str = include_str!("directory.toml");
 #[command(arg_required_else_help = true, after_help = help())]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: DirectoryCommand,
 }
 
 fn help() -> String {
@@ -45,20 +47,20 @@ fn help() -> String {
 }
 
 #[derive(Subcommand)]
-enum Command {
-    List(List),
-    Add(Add),
-    Remove(Remove),
-    Refresh(Refresh),
-    Import(Import),
+enum DirectoryCommand {
+    List(DirectoryListArguments),
+    Add(DirectoryAddArguments),
+    Remove(DirectoryRemoveArguments),
+    Refresh(DirectoryRefreshArguments),
+    Import(DirectoryImportArguments),
 }
 
 /// Lists the peers, the source and the date of their addresses, and the addresses.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory list --config proxy.toml")]
-struct List {
+struct DirectoryListArguments {
     #[command(flatten)]
-    place: Place,
+    place: DirectoryConfigOptions,
     /// Print one JSON document on standard output: a list with an entry for each peer
     #[arg(long)]
     json: bool,
@@ -70,9 +72,9 @@ struct List {
     after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 \
                         198.51.100.5:6522"
 )]
-struct Add {
+struct DirectoryAddArguments {
     #[command(flatten)]
-    place: Place,
+    place: DirectoryConfigOptions,
     /// The address to which applications connect
     peer: IpAddr,
     /// The peer's address on each channel
@@ -83,9 +85,9 @@ struct Add {
 /// Removes a peer and its addresses.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory remove --config proxy.toml 203.0.113.5")]
-struct Remove {
+struct DirectoryRemoveArguments {
     #[command(flatten)]
-    place: Place,
+    place: DirectoryConfigOptions,
     /// The address to which applications connect
     peer: IpAddr,
 }
@@ -96,9 +98,9 @@ struct Remove {
 
 Exit code 3 says that an answer came and was not believed: it was changed on the way, or the peer has
 another key, or it is another peer.")]
-struct Refresh {
+struct DirectoryRefreshArguments {
     #[command(flatten)]
-    place: Place,
+    place: DirectoryConfigOptions,
     /// The addresses to which applications connect [default: all whose addresses were learnt]
     #[arg(value_name = "PEER")]
     peers: Vec<IpAddr>,
@@ -111,9 +113,9 @@ struct Refresh {
 /// added yourself stay.
 #[derive(clap::Args)]
 #[command(after_help = IMPORT_HELP)]
-struct Import {
+struct DirectoryImportArguments {
     #[command(flatten)]
-    place: Place,
+    place: DirectoryConfigOptions,
     /// The list
     #[arg(value_name = "FILE")]
     list: PathBuf,
@@ -132,7 +134,7 @@ channels = [\"192.0.2.10:6522\", \"198.51.100.10:6522\"]
 Exit code 3 says that the signature is not valid.";
 
 #[derive(clap::Args)]
-struct Place {
+struct DirectoryConfigOptions {
     /// The proxy's configuration, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -142,23 +144,25 @@ struct Place {
 ///
 /// # Errors
 /// If the configuration is wrong, the database fails, or a peer does not answer or is not accepted.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
-        Command::List(arguments) => list(arguments),
-        Command::Add(arguments) => add(arguments),
-        Command::Remove(arguments) => remove(arguments),
-        Command::Refresh(arguments) => refresh(arguments),
-        Command::Import(arguments) => import(arguments),
+        DirectoryCommand::List(arguments) => list(arguments),
+        DirectoryCommand::Add(arguments) => add(arguments),
+        DirectoryCommand::Remove(arguments) => remove(arguments),
+        DirectoryCommand::Refresh(arguments) => refresh(arguments),
+        DirectoryCommand::Import(arguments) => import(arguments),
     }
 }
 
-fn list(arguments: &List) -> Result<(), Failure> {
+fn list(arguments: &DirectoryListArguments) -> Result<(), CommandFailure> {
     let config = arguments.place.load()?;
     let file = arguments.place.config_dir().join(&config.file);
     // Without this check, listing would create a file owned by the current user.
     let entries = if file.exists() { entries(&file)? } else { Vec::new() };
     if arguments.json {
-        return console::print_json(&entries.iter().map(Document::of).collect::<Vec<_>>());
+        return console::print_json(
+            &entries.iter().map(DirectoryPeerDocument::of).collect::<Vec<_>>(),
+        );
     }
     if entries.is_empty() {
         return console::print_line("no peers are known yet");
@@ -166,14 +170,14 @@ fn list(arguments: &List) -> Result<(), Failure> {
     console::print(table(&entries).trim_end().as_bytes())
 }
 
-fn add(arguments: &Add) -> Result<(), Failure> {
-    let Add { place, peer, addresses } = arguments;
-    let addresses =
-        Addresses::new(addresses.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
+fn add(arguments: &DirectoryAddArguments) -> Result<(), CommandFailure> {
+    let DirectoryAddArguments { place, peer, addresses } = arguments;
+    let addresses = ChannelAddresses::new(addresses.clone())
+        .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if !addresses.have_two_hosts() {
         let said = "one address is one channel, and whoever listens there reads everything: give two or more, \
                     of different networks";
-        return Err(Failure::Usage(said.into()));
+        return Err(CommandFailure::Usage(said.into()));
     }
     let (file, mut store) = place.open()?;
     let before = store.add(peer.to_canonical(), &addresses, SystemTime::now());
@@ -181,30 +185,32 @@ fn add(arguments: &Add) -> Result<(), Failure> {
     console::print_line(&reached(*peer, &addresses, before.map(|entry| entry.addresses)))
 }
 
-fn remove(arguments: &Remove) -> Result<(), Failure> {
-    let Remove { place, peer } = arguments;
+fn remove(arguments: &DirectoryRemoveArguments) -> Result<(), CommandFailure> {
+    let DirectoryRemoveArguments { place, peer } = arguments;
     let (file, mut store) = place.open()?;
     if store.remove(peer.to_canonical()).map_err(|error| failed(&file, &error))? {
         console::print_line(&format!("{peer} is removed"))
     } else {
-        Err(Failure::Failed(format!("{peer} is not known: sunder directory list shows who is")))
+        Err(CommandFailure::Failed(format!(
+            "{peer} is not known: sunder directory list shows who is"
+        )))
     }
 }
 
-fn import(arguments: &Import) -> Result<(), Failure> {
-    let Import { place, list: path } = arguments;
+fn import(arguments: &DirectoryImportArguments) -> Result<(), CommandFailure> {
+    let DirectoryImportArguments { place, list: path } = arguments;
     let signer = place.load()?.signer(place.config_dir());
-    let signer = signer.map_err(|error| Failure::Usage(error.to_string()))?;
+    let signer = signer.map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let missing = "no signed_by in [directory]: name the public key whose lists are believed there";
-    let signer = signer.ok_or_else(|| Failure::Usage(missing.into()))?;
+    let signer = signer.ok_or_else(|| CommandFailure::Usage(missing.into()))?;
     let mut signature = path.clone().into_os_string();
     signature.push(".sig");
     let (text, signature) = (read_bounded(path)?, read_bounded(Path::new(&signature))?);
-    let list = SignedList::verify(&text, &signature, &signer).map_err(|error| {
+    let list = SignedDirectoryList::verify(&text, &signature, &signer).map_err(|error| {
         let message = format!("{}: {error}", path.display());
         match error {
-            SignedListError::Unsigned => Failure::Refused(message),
-            _ => Failure::Usage(message),
+            SignedDirectoryListError::Unsigned => CommandFailure::Refused(message),
+            _ => CommandFailure::Usage(message),
         }
     })?;
     let (file, mut store) = place.open()?;
@@ -218,24 +224,24 @@ fn import(arguments: &Import) -> Result<(), Failure> {
 }
 
 /// A file of at most the length of a list.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, CommandFailure> {
     let mut bytes = Vec::new();
     let limit = signed_list::MAX_LEN as u64 + 1;
     let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
-    read.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    read.map_err(|error| CommandFailure::Failed(format!("{}: {error}", path.display())))?;
     Ok(bytes)
 }
 
 /// Warns of key files that other users can read or replace.
 pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
     for error in keys.iter().filter_map(|key| exposure(key)) {
-        let (what, fix) = (error.what(), error.fix());
+        let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("key: {what}, and pass for a peer: {fix}"));
     }
 }
 
-fn refresh(arguments: &Refresh) -> Result<(), Failure> {
-    let Refresh { place, peers } = arguments;
+fn refresh(arguments: &DirectoryRefreshArguments) -> Result<(), CommandFailure> {
+    let DirectoryRefreshArguments { place, peers } = arguments;
     let config = place.load()?;
     let config_dir = place.config_dir();
     warn_of_exposed(&config.key_files(config_dir));
@@ -251,7 +257,7 @@ fn refresh(arguments: &Refresh) -> Result<(), Failure> {
     let mut worst = None;
     for peer in peers {
         match runtime.block_on(directory.refresh(peer, mark)) {
-            Ok(Learnt { addresses, before }) => {
+            Ok(LearnedAddresses { addresses, before }) => {
                 console::print_line(&reached(peer, &addresses, before))?;
             }
             Err(error) => worst = Some(worse(worst, refused(&error))),
@@ -260,9 +266,9 @@ fn refresh(arguments: &Refresh) -> Result<(), Failure> {
     worst.map_or(Ok(()), Err)
 }
 
-impl Place {
-    fn load(&self) -> Result<ClientDirectory, Failure> {
-        daemon::load_file("directory", &self.config, ClientDirectory::from_toml)
+impl DirectoryConfigOptions {
+    fn load(&self) -> Result<DirectoryClientConfig, CommandFailure> {
+        daemon::load_file("directory", &self.config, DirectoryClientConfig::from_toml)
     }
 
     /// The directory of the configuration file.
@@ -271,44 +277,44 @@ impl Place {
     }
 
     /// The path of the database, and the database.
-    fn open(&self) -> Result<(PathBuf, Store), Failure> {
+    fn open(&self) -> Result<(PathBuf, DirectoryStore), CommandFailure> {
         let file = self.config_dir().join(self.load()?.file);
-        let store = Store::open(&file).map_err(|error| failed(&file, &error))?;
+        let store = DirectoryStore::open(&file).map_err(|error| failed(&file, &error))?;
         Ok((file, store))
     }
 }
 
-fn entries(file: &Path) -> Result<Vec<Entry>, Failure> {
-    Store::open(file).and_then(|store| store.list()).map_err(|error| failed(file, &error))
+fn entries(file: &Path) -> Result<Vec<DirectoryEntry>, CommandFailure> {
+    DirectoryStore::open(file).and_then(|store| store.list()).map_err(|error| failed(file, &error))
 }
 
 /// The peers that sent their addresses themselves.
-fn learnt(file: &Path) -> Result<Vec<IpAddr>, Failure> {
+fn learnt(file: &Path) -> Result<Vec<IpAddr>, CommandFailure> {
     let learnt =
-        entries(file)?.into_iter().filter(|entry| matches!(entry.source, Source::Learnt(_)));
+        entries(file)?.into_iter().filter(|entry| matches!(entry.source, AddressSource::Learnt(_)));
     Ok(learnt.map(|entry| entry.peer).collect())
 }
 
-fn failed(file: &Path, error: &StoreError) -> Failure {
-    Failure::Failed(format!("directory {}: {error}", file.display()))
+fn failed(file: &Path, error: &DirectoryStoreError) -> CommandFailure {
+    CommandFailure::Failed(format!("directory {}: {error}", file.display()))
 }
 
-fn refused(error: &DirectoryError) -> Failure {
+fn refused(error: &DirectoryError) -> CommandFailure {
     let message = error.to_string();
     match error {
-        _ if error.is_tampering() => Failure::Refused(message),
+        _ if error.is_tampering() => CommandFailure::Refused(message),
         DirectoryError::Key(_)
         | DirectoryError::NotTrusted { .. }
         | DirectoryError::Store {
-            source: StoreError::Manual { .. } | StoreError::Signed { .. },
+            source: DirectoryStoreError::Manual { .. } | DirectoryStoreError::Signed { .. },
             ..
-        } => Failure::Usage(message),
-        _ => Failure::Failed(message),
+        } => CommandFailure::Usage(message),
+        _ => CommandFailure::Failed(message),
     }
 }
 
 /// The worse of two failures; the other one is printed.
-fn worse(before: Option<Failure>, failure: Failure) -> Failure {
+fn worse(before: Option<CommandFailure>, failure: CommandFailure) -> CommandFailure {
     let Some(before) = before else { return failure };
     let (milder, worse) =
         if failure.code() > before.code() { (before, failure) } else { (failure, before) };
@@ -317,7 +323,7 @@ fn worse(before: Option<Failure>, failure: Failure) -> Failure {
 }
 
 /// The addresses of a peer, and the previous ones if they differ.
-fn reached(peer: IpAddr, addresses: &Addresses, before: Option<Addresses>) -> String {
+fn reached(peer: IpAddr, addresses: &ChannelAddresses, before: Option<ChannelAddresses>) -> String {
     match before {
         None => format!("{peer} is reached at {addresses}"),
         Some(before) if before == *addresses => {
@@ -329,16 +335,16 @@ fn reached(peer: IpAddr, addresses: &Addresses, before: Option<Addresses>) -> St
 
 /// A peer in JSON.
 #[derive(Serialize)]
-struct Document<'a> {
+struct DirectoryPeerDocument<'a> {
     peer: IpAddr,
     source: &'static str,
     learnt_at: String,
     addresses: &'a [SocketAddr],
 }
 
-impl<'a> Document<'a> {
-    fn of(entry: &'a Entry) -> Self {
-        let Entry { peer, addresses, source, learnt_at } = entry;
+impl<'a> DirectoryPeerDocument<'a> {
+    fn of(entry: &'a DirectoryEntry) -> Self {
+        let DirectoryEntry { peer, addresses, source, learnt_at } = entry;
         let learnt_at = date(*learnt_at);
         Self { peer: *peer, source: source.name(), learnt_at, addresses: addresses.as_slice() }
     }
@@ -349,7 +355,7 @@ fn date(time: SystemTime) -> String {
 }
 
 /// A line for each address. The first line of a peer names it.
-fn table(entries: &[Entry]) -> String {
+fn table(entries: &[DirectoryEntry]) -> String {
     let head = ["peer", "source", "since", "addresses"].map(str::to_owned);
     let lines = entries.iter().flat_map(|entry| {
         let first = [entry.peer.to_string(), entry.source.name().to_owned(), date(entry.learnt_at)];
@@ -359,7 +365,7 @@ fn table(entries: &[Entry]) -> String {
         lines.map(|([peer, source, since], address)| [peer, source, since, address.to_string()])
     });
     let rows: Vec<_> = std::iter::once(head).chain(lines).collect();
-    aligned(&[Side::Left; 4], &rows)
+    aligned(&[ColumnAlignment::Left; 4], &rows)
 }
 
 #[cfg(test)]
@@ -370,26 +376,28 @@ mod tests {
 
     #[test]
     fn the_example_is_a_directory() {
-        let config = ClientDirectory::from_toml(EXAMPLE).unwrap();
-        assert_eq!((config.port, config.trusts.len()), (6523, 2));
+        let config = DirectoryClientConfig::from_toml(EXAMPLE).unwrap();
+        assert_eq!((config.port, config.trusted_networks.len()), (6523, 2));
         assert_eq!(config.key_files(Path::new("")), [Path::new("peers.key")]);
         // The rest of the proxy's configuration is ignored.
         let proxy = format!("socks = \"127.0.0.1:1080\"\n{EXAMPLE}\n[[channel]]\nserver = 1\n");
-        assert_eq!(ClientDirectory::from_toml(&proxy).unwrap(), config);
+        assert_eq!(DirectoryClientConfig::from_toml(&proxy).unwrap(), config);
     }
 
     #[test]
     fn a_peer_has_a_line_for_each_address() {
-        let entry = |peer: &str, addresses: &[&str], source| Entry {
+        let entry = |peer: &str, addresses: &[&str], source| DirectoryEntry {
             peer: peer.parse().unwrap(),
-            addresses: Addresses::new(addresses.iter().map(|text| text.parse().unwrap()).collect())
-                .unwrap(),
+            addresses: ChannelAddresses::new(
+                addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            )
+            .unwrap(),
             source,
             learnt_at: UNIX_EPOCH + Duration::from_secs(1_767_225_600),
         };
         let entries = [
-            entry("192.0.2.10", &["192.0.2.10:6522", "[2001:db8::1]:6522"], Source::Manual),
-            entry("fd00::1", &["[fd00::1]:6522"], Source::Manual),
+            entry("192.0.2.10", &["192.0.2.10:6522", "[2001:db8::1]:6522"], AddressSource::Manual),
+            entry("fd00::1", &["[fd00::1]:6522"], AddressSource::Manual),
         ];
         let expected = "
   peer        source  since                 addresses

@@ -9,11 +9,11 @@ use serde::Serialize;
 use service::config::read_file;
 
 use super::daemon_names;
-use crate::checks::finding::{Finding, Level};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{files, host};
 use crate::console;
 use crate::daemon;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Reports what this host supports, and the errors in a configuration, each with its fix.
 ///
@@ -41,21 +41,21 @@ pub(crate) struct Arguments {
 
 /// The report.
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     /// The command that the configuration is for.
     #[serde(rename = "for")]
     kind: Option<&'static str>,
-    findings: Vec<Finding>,
+    findings: Vec<CheckFinding>,
 }
 
 /// Examines the host or the configuration, and prints the findings.
 ///
 /// # Errors
 /// When there is an error among the findings, or no such configuration.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let report = match &arguments.config {
         Some(path) => examine(path)?,
-        None => Report { kind: None, findings: host::findings() },
+        None => DoctorReport { kind: None, findings: host::findings() },
     };
     if arguments.json {
         console::print_json(&report)?;
@@ -65,30 +65,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             report.findings.iter().map(|finding| finding.lines(coloured)).collect();
         console::print(lines.join("\n").as_bytes())?;
     }
-    let wrong = report.findings.iter().filter(|finding| finding.level == Level::Error).count();
+    let wrong =
+        report.findings.iter().filter(|finding| finding.level == FindingSeverity::Error).count();
     match wrong {
         0 => Ok(()),
-        1 => Err(Failure::Failed("one thing is wrong; its fix is beside it".into())),
-        _ => {
-            Err(Failure::Failed(format!("{wrong} things are wrong; the fix of each is beside it")))
-        }
+        1 => Err(CommandFailure::Failed("one thing is wrong; its fix is beside it".into())),
+        _ => Err(CommandFailure::Failed(format!(
+            "{wrong} things are wrong; the fix of each is beside it"
+        ))),
     }
 }
 
 /// Reads a configuration, and if it has no problems, tests on this host what it asks for.
-fn examine(path: &Path) -> Result<Report, Failure> {
-    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
+fn examine(path: &Path) -> Result<DoctorReport, CommandFailure> {
+    let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let shown = path.display();
     let Some(daemon) = problems::daemon_of(&text) else {
         let what = format!("{shown} has no setting of {}", daemon_names());
         let fix = "begin with an example: sunder proxy --help, and so for the others";
-        let findings = vec![Finding::new(Level::Error, "configuration", what, fix)];
-        return Ok(Report { kind: None, findings });
+        let findings = vec![CheckFinding::new(FindingSeverity::Error, "configuration", what, fix)];
+        return Ok(DoctorReport { kind: None, findings });
     };
     let kind = daemon.name;
     let mut findings = problems::findings(daemon, &text);
     if findings.is_empty() {
-        findings.push(Finding::ok(
+        findings.push(CheckFinding::ok(
             "configuration",
             format!("{shown} is a configuration of sunder {kind}, without mistakes"),
         ));
@@ -98,12 +99,12 @@ fn examine(path: &Path) -> Result<Report, Failure> {
         let what = format!(
             "{shown} was taken for one of sunder {kind}; what it asks for was not tried yet"
         );
-        findings.push(Finding::new(
-            Level::Note,
+        findings.push(CheckFinding::new(
+            FindingSeverity::Note,
             "configuration",
             what,
             "run this again when it is right",
         ));
     }
-    Ok(Report { kind: Some(kind), findings })
+    Ok(DoctorReport { kind: Some(kind), findings })
 }

@@ -7,19 +7,19 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sharing::file::{DecodeError, Decoder, PROTECTED_LEN, Split};
-use sharing::locate::LocateError;
+use sharing::file::{PROTECTED_LEN, ShareFileDecodeError, ShareFileDecoder, SplitParameters};
+use sharing::locate::ShareErrorLocationError;
 use sharing::tamper;
 use zeroize::Zeroizing;
 
 use crate::commands::split::scheme_name;
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::share_files::input::{Input, is_dash};
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+use crate::share_files::input::{InputFile, is_dash};
 use crate::share_files::names::original_name;
-use crate::share_files::output::{self, Output};
-use crate::share_files::share::{FaultyFile, ShareFile, Shares};
+use crate::share_files::output::{self, OutputFile};
+use crate::share_files::share::{FaultyFile, ShareFileReader, ShareFileSet};
 
 /// Restores a file from K or more of its shares.
 ///
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Document<'a> {
+struct JoinDocument<'a> {
     file: Cow<'a, str>,
     id: String,
     scheme: &'a str,
@@ -61,18 +61,19 @@ struct Document<'a> {
     wrong: &'a [FaultyFile],
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if arguments.json && arguments.out.as_deref().is_some_and(is_dash) {
         let message = "--json and --out - both need standard output; choose one of them";
-        return Err(Failure::Usage(message.into()));
+        return Err(CommandFailure::Usage(message.into()));
     }
-    let inputs = arguments.shares.iter().map(|path| Input::open(path)).collect::<Result<_, _>>()?;
-    let mut shares = Shares::of(inputs)?;
+    let inputs =
+        arguments.shares.iter().map(|path| InputFile::open(path)).collect::<Result<_, _>>()?;
+    let mut shares = ShareFileSet::of(inputs)?;
     let split = shares.split;
     let path = arguments.path(&shares.files)?;
-    let mut destination = Destination::create(&path)?;
+    let mut destination = JoinDestination::create(&path)?;
 
-    let progress = Progress::new(Some(split.length()));
+    let progress = CommandProgress::new(Some(split.length()));
     join(&mut shares, &mut destination, &progress).map_err(|failure| destination.amend(failure))?;
     progress.doing("waiting for the disk");
     destination.complete()?;
@@ -83,11 +84,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 impl Arguments {
     /// The path of the joined file.
-    fn path(&self, files: &[ShareFile]) -> Result<PathBuf, Failure> {
+    fn path(&self, files: &[ShareFileReader]) -> Result<PathBuf, CommandFailure> {
         if let Some(path) = &self.out {
             if path.is_dir() {
                 let message = format!("{} is a directory; name a file in it", path.display());
-                return Err(Failure::Usage(message));
+                return Err(CommandFailure::Usage(message));
             }
             return Ok(path.clone());
         }
@@ -97,11 +98,16 @@ impl Arguments {
         // A bare name could be `-`, which is standard output.
         name.map(|name| Path::new(".").join(name)).ok_or_else(|| {
             let message = "the shares are not all named NAME.N.share, so the file has no name";
-            Failure::Usage(format!("{message}; give it one with --out FILE"))
+            CommandFailure::Usage(format!("{message}; give it one with --out FILE"))
         })
     }
 
-    fn report(&self, split: &Split, path: &Path, wrong: &[FaultyFile]) -> Result<(), Failure> {
+    fn report(
+        &self,
+        split: &SplitParameters,
+        path: &Path,
+        wrong: &[FaultyFile],
+    ) -> Result<(), CommandFailure> {
         let sharing = split.sharing();
         let (k, m) = (sharing.threshold(), sharing.shares());
         for wrong in wrong {
@@ -114,7 +120,7 @@ impl Arguments {
         if self.json {
             let scheme = scheme_name(sharing.scheme());
             let id = split.id().to_string();
-            return console::print_json(&Document { file, id, scheme, k, m, bytes, wrong });
+            return console::print_json(&JoinDocument { file, id, scheme, k, m, bytes, wrong });
         }
         if is_dash(path) {
             return Ok(());
@@ -125,17 +131,17 @@ impl Arguments {
 
 /// Joins all segments. The memory used does not depend on their number.
 fn join(
-    shares: &mut Shares,
-    destination: &mut Destination,
-    progress: &Progress,
-) -> Result<(), Failure> {
-    let mut decoder = Decoder::new(shares.split);
+    shares: &mut ShareFileSet,
+    destination: &mut JoinDestination,
+    progress: &CommandProgress,
+) -> Result<(), CommandFailure> {
+    let mut decoder = ShareFileDecoder::new(shares.split);
     let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
     while let Some(len) = decoder.next_len() {
         let position = decoder.position();
         shares.read(len, position)?;
         let present = || shares.files.iter().filter(|file| file.is_present());
-        let coordinates: Vec<u8> = present().map(ShareFile::x).collect();
+        let coordinates: Vec<u8> = present().map(ShareFileReader::x).collect();
         let parts: Vec<&[u8]> = present().map(|file| file.part(len)).collect();
         let wrong = decoder
             .decode(&coordinates, &parts, &mut segment[..len])
@@ -150,40 +156,44 @@ fn join(
 }
 
 /// Explains what to do about a segment that cannot be joined.
-fn explain(error: &DecodeError, position: u64, shares: &Shares) -> Failure {
+fn explain(error: &ShareFileDecodeError, position: u64, shares: &ShareFileSet) -> CommandFailure {
     let lost = shares.losses();
-    Failure::Refused(match error {
-        DecodeError::Tampered(_) => format!(
+    CommandFailure::Refused(match error {
+        ShareFileDecodeError::Tampered(_) => format!(
             "a share was changed: from byte {position} on they do not join to what was split; give \
              more shares, which shows the changed one, or unchanged copies{lost}"
         ),
-        DecodeError::Locate(LocateError::Ambiguous { first, second }) => format!(
-            "two different files fit from byte {position} on: one is joined from {}, another from \
+        ShareFileDecodeError::Locate(ShareErrorLocationError::Ambiguous { first, second }) => {
+            format!(
+                "two different files fit from byte {position} on: one is joined from {}, another from \
              {}; one of them was forged, and nothing here tells which; give only shares that you \
              trust{lost}",
-            shares.names_of(first),
-            shares.names_of(second)
-        ),
-        DecodeError::Locate(_) => format!(
+                shares.names_of(first),
+                shares.names_of(second)
+            )
+        }
+        ShareFileDecodeError::Locate(_) => format!(
             "too many shares were changed: no choice of them joins to what was split from byte \
              {position} on; give more shares{lost}"
         ),
-        DecodeError::Shares(error) => format!("the shares cannot be joined: {error}{lost}"),
+        ShareFileDecodeError::Shares(error) => {
+            format!("the shares cannot be joined: {error}{lost}")
+        }
     })
 }
 
 /// The destination of the joined file.
-enum Destination {
+enum JoinDestination {
     /// A file that gets its name only when it is complete.
-    File(Output),
+    File(OutputFile),
     /// Standard output, and whether anything was written to it.
     Stdout(File, bool),
 }
 
-impl Destination {
-    fn create(path: &Path) -> Result<Self, Failure> {
+impl JoinDestination {
+    fn create(path: &Path) -> Result<Self, CommandFailure> {
         if !is_dash(path) {
-            return Ok(Self::File(Output::create(path.to_owned())?));
+            return Ok(Self::File(OutputFile::create(path.to_owned())?));
         }
         // A separate descriptor, without the line buffer of the standard library's handle.
         let descriptor = io::stdout().as_fd().try_clone_to_owned();
@@ -192,7 +202,7 @@ impl Destination {
     }
 
     /// Appends bytes that have been checked.
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), CommandFailure> {
         match self {
             Self::File(output) => output.append(bytes),
             Self::Stdout(file, begun) => {
@@ -202,7 +212,7 @@ impl Destination {
         }
     }
 
-    fn complete(self) -> Result<(), Failure> {
+    fn complete(self) -> Result<(), CommandFailure> {
         match self {
             Self::File(output) => output::publish_all(vec![output]),
             Self::Stdout(..) => Ok(()),
@@ -210,7 +220,7 @@ impl Destination {
     }
 
     /// Adds to a failure that a part of the file was already written.
-    fn amend(&self, failure: Failure) -> Failure {
+    fn amend(&self, failure: CommandFailure) -> CommandFailure {
         match self {
             Self::Stdout(_, true) => {
                 failure.and("what was written to standard output is incomplete")
@@ -220,6 +230,6 @@ impl Destination {
     }
 }
 
-fn stdout_failure(error: &io::Error) -> Failure {
-    Failure::writing(Path::new("standard output"), error)
+fn stdout_failure(error: &io::Error) -> CommandFailure {
+    CommandFailure::writing(Path::new("standard output"), error)
 }

@@ -10,15 +10,15 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use lab::experiment::{self, Results, RunError};
+use lab::experiment::{self, ExperimentResults, ExperimentRunError};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError};
 use serde::Serialize;
 
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use eavesdrop::Captured;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+use eavesdrop::CapturedSymbols;
 
 /// Runs experiments on emulated networks.
 ///
@@ -32,21 +32,21 @@ use eavesdrop::Captured;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    List(List),
-    Run(Run),
-    Draw(Draw),
-    Eavesdrop(Eavesdrop),
+enum LabCommand {
+    List(LabListArguments),
+    Run(LabRunArguments),
+    Draw(LabDrawArguments),
+    Eavesdrop(LabEavesdropArguments),
 }
 
 /// Lists the built-in experiments.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab list")]
-struct List {
+struct LabListArguments {
     /// Print one JSON document on standard output: name, about, paper and trials of each
     #[arg(long)]
     json: bool,
@@ -64,7 +64,7 @@ struct List {
 #[command(after_help = "Example: sunder lab run links --out results
 
 docs/formats/experiment.md says how to write an experiment of your own.")]
-struct Run {
+struct LabRunArguments {
     /// The name of a built-in experiment, or another experiment's file, which ends in .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
@@ -85,7 +85,7 @@ struct Run {
 /// trials.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab draw links --out results")]
-struct Draw {
+struct LabDrawArguments {
     /// The name of a built-in experiment, or another experiment's file, which ends in .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
@@ -101,7 +101,7 @@ struct Draw {
 /// standard deviations, is rarely above 5.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab eavesdrop 1-a.pcapng 1-b.pcapng 1-c.pcapng")]
-struct Eavesdrop {
+struct LabEavesdropArguments {
     /// A capture of each channel, in the tunnel's order (pcapng)
     #[arg(value_name = "CAPTURE", required = true, num_args = 1..=16)]
     captures: Vec<PathBuf>,
@@ -115,7 +115,7 @@ struct Eavesdrop {
 
 /// An experiment in the list.
 #[derive(Serialize)]
-struct Entry {
+struct ExperimentListEntry {
     name: String,
     about: String,
     paper: Option<String>,
@@ -126,50 +126,50 @@ struct Entry {
 ///
 /// # Errors
 /// If the experiment or the directory is wrong, this system has no sandbox, or a trial fails.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
-        Command::List(arguments) => list(arguments),
-        Command::Run(arguments) => perform(arguments),
-        Command::Draw(arguments) => draw(arguments),
-        Command::Eavesdrop(arguments) => eavesdrop(arguments),
+        LabCommand::List(arguments) => list(arguments),
+        LabCommand::Run(arguments) => perform(arguments),
+        LabCommand::Draw(arguments) => draw(arguments),
+        LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
     }
 }
 
-fn eavesdrop(arguments: &Eavesdrop) -> Result<(), Failure> {
+fn eavesdrop(arguments: &LabEavesdropArguments) -> Result<(), CommandFailure> {
     let refuse = |index: usize, error: std::io::Error| {
-        Failure::Usage(format!("{}: {error}", arguments.captures[index].display()))
+        CommandFailure::Usage(format!("{}: {error}", arguments.captures[index].display()))
     };
     let files = arguments.captures.iter().enumerate().map(|(index, path)| {
         File::open(path).map(BufReader::new).map_err(|error| refuse(index, error))
     });
-    let files = files.collect::<Result<Vec<_>, Failure>>()?;
-    let captured =
-        Captured::read(files, arguments.port).map_err(|(index, error)| refuse(index, error))?;
+    let files = files.collect::<Result<Vec<_>, CommandFailure>>()?;
+    let captured = CapturedSymbols::read(files, arguments.port)
+        .map_err(|(index, error)| refuse(index, error))?;
     let findings = captured.findings();
     if findings.is_empty() {
         let port = arguments.port;
-        return Err(Failure::Failed(format!(
+        return Err(CommandFailure::Failed(format!(
             "no packets of a tunnel to port {port} were captured"
         )));
     }
     if arguments.json { console::print_json(&findings) } else { report::eavesdropped(&findings) }
 }
 
-fn list(arguments: &List) -> Result<(), Failure> {
+fn list(arguments: &LabListArguments) -> Result<(), CommandFailure> {
     let experiments = experiment::built_in().map(|(name, text)| {
         let experiment = Experiment::parse(&file_of(name), text).map_err(|error| wrong(&error))?;
-        Ok(Entry {
+        Ok(ExperimentListEntry {
             name: name.into(),
             about: experiment.about().into(),
             paper: experiment.paper().map(str::to_owned),
             trials: experiment.trials(),
         })
     });
-    let entries: Vec<Entry> = experiments.collect::<Result<_, Failure>>()?;
+    let entries: Vec<ExperimentListEntry> = experiments.collect::<Result<_, CommandFailure>>()?;
     if arguments.json { console::print_json(&entries) } else { report::list(&entries) }
 }
 
-fn perform(arguments: &Run) -> Result<(), Failure> {
+fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let mut experiment = read(&arguments.experiment)?;
     experiment.find_programs().map_err(|error| wrong(&error))?;
     let out = results_directory(&experiment, arguments.out.as_deref());
@@ -184,7 +184,7 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     if let Some(minutes) = arguments.minutes {
         experiment.stop_at(Instant::now() + Duration::from_secs(60 * minutes));
     }
-    let progress = Progress::steps(total as u64);
+    let progress = CommandProgress::steps(total as u64);
     let (mut done, mut performed) = (0, false);
     let results = experiment::run(&experiment, &out, |status| {
         progress.advance(status.done - done);
@@ -209,13 +209,13 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     if performed { Ok(()) } else { report::measured_before(&results, &out) }
 }
 
-fn draw(arguments: &Draw) -> Result<(), Failure> {
+fn draw(arguments: &LabDrawArguments) -> Result<(), CommandFailure> {
     let experiment = read(&arguments.experiment)?;
     let out = results_directory(&experiment, arguments.out.as_deref());
     let path = out.join("results.json");
-    let wrong = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
+    let wrong = |what: String| CommandFailure::Usage(format!("{}: {what}", path.display()));
     let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-    let results = Results::read(&experiment, &document);
+    let results = ExperimentResults::read(&experiment, &document);
     let results = results.map_err(|error| wrong(error.to_string()))?;
     results.write(&experiment, &out).map_err(|error| stopped(&error, 0))?;
     report::results(&results, &out)
@@ -228,13 +228,15 @@ fn results_directory(experiment: &Experiment, out: Option<&Path>) -> PathBuf {
 }
 
 /// The failure if there is no sandbox, or if it was ended. Exits if a signal ended this process.
-fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> Failure {
+fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> CommandFailure {
     let done = finished_trials(&out.join(JOURNAL)).min(total);
     if matches!(error, SandboxError::Killed(_) | SandboxError::Interrupted(_)) {
         clear_line();
     }
     match error {
-        SandboxError::Killed(_) => with_kept_trials(Failure::Failed(error.to_string()), done),
+        SandboxError::Killed(_) => {
+            with_kept_trials(CommandFailure::Failed(error.to_string()), done)
+        }
         SandboxError::Interrupted(signal) => {
             console::error(&match done {
                 0 => "interrupted before a trial was done".to_owned(),
@@ -243,7 +245,7 @@ fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> Failure {
             // The exit code that a shell reports for a command ended by a signal.
             exit(128 + signal)
         }
-        _ => Failure::Failed(error.to_string()),
+        _ => CommandFailure::Failed(error.to_string()),
     }
 }
 
@@ -265,7 +267,7 @@ fn clear_line() {
 }
 
 /// Adds that finished trials are kept, if there are any.
-fn with_kept_trials(failure: Failure, done: usize) -> Failure {
+fn with_kept_trials(failure: CommandFailure, done: usize) -> CommandFailure {
     if done > 0 { failure.and("what was done before is kept") } else { failure }
 }
 
@@ -275,23 +277,24 @@ fn is_file(argument: &Path) -> bool {
 }
 
 /// The experiment with this name or in this file.
-fn read(argument: &Path) -> Result<Experiment, Failure> {
+fn read(argument: &Path) -> Result<Experiment, CommandFailure> {
     if is_file(argument) {
         let text = fs::read_to_string(argument).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                Failure::Usage(format!("no such file: {}; check its name", argument.display()))
-            }
-            ErrorKind::InvalidData => Failure::Usage(format!(
+            ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
+                "no such file: {}; check its name",
+                argument.display()
+            )),
+            ErrorKind::InvalidData => CommandFailure::Usage(format!(
                 "{} is not text: an experiment is TOML, in UTF-8",
                 argument.display()
             )),
-            _ => Failure::Usage(format!("cannot read {}: {error}", argument.display())),
+            _ => CommandFailure::Usage(format!("cannot read {}: {error}", argument.display())),
         })?;
         return Experiment::parse(argument, &text).map_err(|error| wrong(&error));
     }
     let found = experiment::built_in().find(|(name, _)| argument.as_os_str() == *name);
     let Some((name, text)) = found else {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "there is no experiment {}; `sunder lab list` shows those that there are, and the name of a file \
              ends in .toml",
             argument.display()
@@ -306,9 +309,9 @@ fn file_of(name: &str) -> PathBuf {
 }
 
 /// Refuses a path that cannot be a directory.
-fn refuse_non_directory(path: &Path) -> Result<(), Failure> {
+fn refuse_non_directory(path: &Path) -> Result<(), CommandFailure> {
     if let Some(existing) = existing(path).filter(|place| !place.is_dir()) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{} is not a directory; choose another place with --out",
             existing.display()
         )));
@@ -317,9 +320,9 @@ fn refuse_non_directory(path: &Path) -> Result<(), Failure> {
 }
 
 /// Refuses a path that is hidden inside the sandbox by its own directory for files.
-fn refuse_scratch(path: &Path) -> Result<(), Failure> {
+fn refuse_scratch(path: &Path) -> Result<(), CommandFailure> {
     if existing(path).is_some_and(|place| place.starts_with(sandbox::SCRATCH)) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{} is below {}, where experiments have their own files; choose another place",
             path.display(),
             sandbox::SCRATCH
@@ -334,19 +337,20 @@ fn existing(path: &Path) -> Option<PathBuf> {
     absolute.ancestors().find_map(|place| place.canonicalize().ok())
 }
 
-fn wrong(error: &ExperimentError) -> Failure {
-    Failure::Usage(error.to_string())
+fn wrong(error: &ExperimentError) -> CommandFailure {
+    CommandFailure::Usage(error.to_string())
 }
 
 /// The failure of a run that stopped after `done` trials.
-fn stopped(error: &RunError, done: usize) -> Failure {
+fn stopped(error: &ExperimentRunError, done: usize) -> CommandFailure {
     let message = error.to_string();
     match error {
-        RunError::Changed(_) | RunError::Moved(_) | RunError::Broken(..) | RunError::Busy(_) => {
-            Failure::Usage(message)
-        }
-        RunError::Writing(path, error) => Failure::writing(path, error),
-        RunError::Trial(..) => with_kept_trials(Failure::Failed(message), done),
-        RunError::Chart(_) => Failure::Failed(message),
+        ExperimentRunError::Changed(_)
+        | ExperimentRunError::Moved(_)
+        | ExperimentRunError::Broken(..)
+        | ExperimentRunError::Busy(_) => CommandFailure::Usage(message),
+        ExperimentRunError::Writing(path, error) => CommandFailure::writing(path, error),
+        ExperimentRunError::Trial(..) => with_kept_trials(CommandFailure::Failed(message), done),
+        ExperimentRunError::Chart(_) => CommandFailure::Failed(message),
     }
 }

@@ -8,19 +8,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use mix::proxy::{self, Config, KEYS, Proxy};
+use mix::proxy::{self, KEYS, MixProxy, MixProxyConfig};
 use serde::{Deserialize, Serialize};
-use service::config::{Keys, Problems};
+use service::config::{ConfigKeys, ConfigProblems};
 use service::limits::raise_open_files;
-use service::metrics::Metric;
+use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
 use service::status::{ServiceStatus, name_of};
 use tracing::warn;
 
-use crate::checks::finding::Finding;
+use crate::checks::finding::CheckFinding;
 use crate::console;
-use crate::daemon::{self, Configured, Daemon};
-use crate::failure::Failure;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("mix.toml");
@@ -49,22 +49,22 @@ impl Daemon for Mix {
     const LEGEND: &'static str = "\
 For a proxy of mix-in-place, `took part` are the members of the last round: the anonymity set.
 `audits` are those in which an update was found wrong, or not checked, of all.";
-    type Status = Named;
+    type Status = MixServiceStatus;
 
-    fn page(now: &Named, before: Option<&Named>) -> String {
+    fn page(now: &MixServiceStatus, before: Option<&MixServiceStatus>) -> String {
         page::page(&now.0, before.map(|before| &before.0))
     }
 }
 
-impl Configured for Mix {
-    const KEYS: Keys = KEYS;
-    type Config = Config;
+impl ConfiguredDaemon for Mix {
+    const KEYS: ConfigKeys = KEYS;
+    type Config = MixProxyConfig;
 
-    fn parse(text: &str, config_dir: &Path) -> Result<Config, Problems> {
-        Ok(Config { config_dir: config_dir.to_owned(), ..Config::from_toml(text)? })
+    fn parse(text: &str, config_dir: &Path) -> Result<MixProxyConfig, ConfigProblems> {
+        Ok(MixProxyConfig { config_dir: config_dir.to_owned(), ..MixProxyConfig::from_toml(text)? })
     }
 
-    fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
+    fn examine(config: &MixProxyConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
         Ok(examine::findings(config))
     }
 }
@@ -72,10 +72,10 @@ impl Configured for Mix {
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Named(proxy::Status);
+pub(crate) struct MixServiceStatus(proxy::MixProxyStatus);
 
-impl ServiceStatus for Named {
-    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+impl ServiceStatus for MixServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
 
     fn name(&self) -> &str {
         &self.0.name
@@ -102,25 +102,26 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, or something that it names cannot be used.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
     let config = daemon::load::<Mix>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }
 
-async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
-    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
-    let failed = |error: proxy::ProxyError| Failure::Failed(error.to_string());
+async fn serve(path: PathBuf, config: MixProxyConfig) -> Result<(), CommandFailure> {
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
+    let failed = |error: proxy::MixProxyError| CommandFailure::Failed(error.to_string());
     // A connection takes one or more, by its transport.
     raise_open_files();
-    let proxy = Proxy::open(&config).map_err(failed)?;
+    let proxy = MixProxy::open(&config).map_err(failed)?;
     let handle = proxy.handle();
     let (source, name) = (handle.clone(), name_of(&path));
-    let _socket = daemon::answer_status::<Mix>(move || Named(source.status(name.clone())));
+    let _socket =
+        daemon::answer_status::<Mix>(move || MixServiceStatus(source.status(name.clone())));
     console::print_line(&format!("listening on {}", proxy.local_addr()))?;
     console::print_line(&format!("proxy_key = \"{}\"", proxy.public_key()))?;
     let (reloaded, before) = (handle.clone(), config);
-    let take = move |new: Config| {
+    let take = move |new: MixProxyConfig| {
         let unchanged = reloaded.reload(&new, &before).map_err(io::Error::other);
         async move {
             let settings = unchanged?.join(", ");
@@ -136,9 +137,9 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     thread::Builder::new()
         .name("mix-accept".into())
         .spawn(work)
-        .map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+        .map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     let ended = signals::until_stopped(signals, end, || handle.stop()).await?;
-    ended.map_err(|_| Failure::Failed("the proxy has failed".into()))?.map_err(failed)
+    ended.map_err(|_| CommandFailure::Failed("the proxy has failed".into()))?.map_err(failed)
 }
 
 #[cfg(test)]
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_example_is_a_configuration() {
-        let config = Config::from_toml(EXAMPLE).unwrap();
+        let config = MixProxyConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!(config.groups[0].terms.shape().members(), 16);
     }
 

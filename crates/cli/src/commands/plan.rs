@@ -14,13 +14,13 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use model::{Objective, PlanRequest, PlanRequestError, Requirements};
+use model::{PlanRequest, PlanRequestError, ScheduleObjective, ScheduleRequirements};
 
 use crate::console;
-use crate::failure::Failure;
-use answer::Answer;
-use channels::{Channels, NamedChannel, NamedGroup};
-use document::Document;
+use crate::failure::CommandFailure;
+use answer::PlanAnswer;
+use channels::{NamedChannel, NamedRiskGroup, PlanChannels};
+use document::PlanDocument;
 use refusal::refuse;
 
 /// Computes the privacy, loss, delay and rate that channels provide together, and the best
@@ -75,9 +75,9 @@ pub(crate) struct Arguments {
     #[arg(
         long = "group",
         value_name = "z=Z,l=L,channels=NAME+NAME",
-        value_parser = NamedGroup::parse
+        value_parser = NamedRiskGroup::parse
     )]
-    groups: Vec<NamedGroup>,
+    groups: Vec<NamedRiskGroup>,
     /// A file with channels and groups instead
     #[arg(long = "channels", value_name = "FILE", conflicts_with_all = ["channels", "groups"])]
     file: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub(crate) struct Arguments {
     plot: Option<PathBuf>,
     /// Draw a Pareto front of two of rate, risk, loss, delay instead
     #[arg(long, value_name = "A,B", requires = "plot", value_parser = parse_front)]
-    front: Option<(Objective, Objective)>,
+    front: Option<(ScheduleObjective, ScheduleObjective)>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -144,10 +144,10 @@ enum ObjectiveName {
 /// # Errors
 /// If the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
 /// written.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let channels = arguments.channels()?;
     let request = arguments.request().map_err(|error| refuse(error.into()))?;
-    let answer = Answer::find(&channels.set, &request)?;
+    let answer = PlanAnswer::find(&channels.set, &request)?;
     let answer = if arguments.sensitivity { answer.with_effects(&channels.set)? } else { answer };
     let trial = arguments.simulate.map(|symbols| simulation::run(&channels.set, &answer, symbols));
     let trial = trial.transpose()?;
@@ -155,23 +155,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         write_plot(path, &arguments.plot(&channels, &request)?)?;
     }
     if arguments.json {
-        console::print_json(&Document::new(&channels, &answer, trial.as_ref()))
+        console::print_json(&PlanDocument::new(&channels, &answer, trial.as_ref()))
     } else {
         report::print(&channels, &answer, trial.as_ref())
     }
 }
 
 impl Arguments {
-    fn channels(&self) -> Result<Channels, Failure> {
+    fn channels(&self) -> Result<PlanChannels, CommandFailure> {
         match &self.file {
-            Some(path) => Channels::of_file(path),
-            None => Channels::of_options(&self.channels, &self.groups),
+            Some(path) => PlanChannels::of_file(path),
+            None => PlanChannels::of_options(&self.channels, &self.groups),
         }
     }
 
     /// The request. With bounds alone, the objective is the highest rate.
     fn request(&self) -> Result<PlanRequest, PlanRequestError> {
-        let requirements = Requirements {
+        let requirements = ScheduleRequirements {
             kappa: self.kappa,
             mu: self.mu,
             full_rate: self.full_rate,
@@ -180,17 +180,21 @@ impl Arguments {
             max_delay_ms: self.max_delay,
             min_rate: self.min_rate,
             objectives: self.objectives.iter().map(|name| name.objective()).collect(),
-            ..Requirements::default()
+            ..ScheduleRequirements::default()
         };
         let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
         let mut requirements = if self.limited { requirements.limited() } else { requirements };
         if requirements.objectives.is_empty() && bounds.iter().any(Option::is_some) {
-            requirements.objectives.push(Objective::Rate);
+            requirements.objectives.push(ScheduleObjective::Rate);
         }
         PlanRequest::new(requirements)
     }
 
-    fn plot(&self, channels: &Channels, request: &PlanRequest) -> Result<String, Failure> {
+    fn plot(
+        &self,
+        channels: &PlanChannels,
+        request: &PlanRequest,
+    ) -> Result<String, CommandFailure> {
         match self.front {
             Some((first, second)) => plot::front(&channels.set, request, first, second),
             None => plot::properties(&channels.set, &channels.names),
@@ -199,24 +203,24 @@ impl Arguments {
 }
 
 impl ObjectiveName {
-    fn objective(self) -> Objective {
+    fn objective(self) -> ScheduleObjective {
         match self {
-            Self::Privacy => Objective::Risk,
-            Self::Loss => Objective::Loss,
-            Self::Delay => Objective::Delay,
-            Self::DeliveredDelay => Objective::DeliveredDelay,
-            Self::Rate => Objective::Rate,
+            Self::Privacy => ScheduleObjective::Risk,
+            Self::Loss => ScheduleObjective::Loss,
+            Self::Delay => ScheduleObjective::Delay,
+            Self::DeliveredDelay => ScheduleObjective::DeliveredDelay,
+            Self::Rate => ScheduleObjective::Rate,
         }
     }
 }
 
 /// Parses two properties such as `rate,risk`.
-fn parse_front(text: &str) -> Result<(Objective, Objective), String> {
+fn parse_front(text: &str) -> Result<(ScheduleObjective, ScheduleObjective), String> {
     let property = |name: &str| match name.trim() {
-        "rate" => Some(Objective::Rate),
-        "risk" => Some(Objective::Risk),
-        "loss" => Some(Objective::Loss),
-        "delay" => Some(Objective::Delay),
+        "rate" => Some(ScheduleObjective::Rate),
+        "risk" => Some(ScheduleObjective::Risk),
+        "loss" => Some(ScheduleObjective::Loss),
+        "delay" => Some(ScheduleObjective::Delay),
         _ => None,
     };
     let two = text.split_once(',').and_then(|(a, b)| Some((property(a)?, property(b)?)));
@@ -225,18 +229,18 @@ fn parse_front(text: &str) -> Result<(Objective, Objective), String> {
 }
 
 /// Writes the document to a new file.
-fn write_plot(path: &Path, svg: &str) -> Result<(), Failure> {
+fn write_plot(path: &Path, svg: &str) -> Result<(), CommandFailure> {
     let written = File::create_new(path).and_then(|mut file| file.write_all(svg.as_bytes()));
     written.map_err(|error| {
         let path = path.display();
         match error.kind() {
-            ErrorKind::AlreadyExists => Failure::Usage(format!(
+            ErrorKind::AlreadyExists => CommandFailure::Usage(format!(
                 "{path} exists; move it away, or choose another place with --plot"
             )),
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Usage(format!(
+            ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
                 "{path} cannot be made: no such directory; choose another place with --plot"
             )),
-            _ => Failure::Failed(format!(
+            _ => CommandFailure::Failed(format!(
                 "cannot write {path}: {error}; choose another place with --plot"
             )),
         }

@@ -6,25 +6,27 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use micss::client::Client;
-use micss::config::{CLIENT_KEYS, Channel, ClientConfig, PoolConfig, Remote};
+use micss::client::MicssClient;
+use micss::config::{
+    CLIENT_KEYS, ConnectionPoolConfig, MicssClientConfig, RemoteServerConfig, StreamChannelConfig,
+};
 use micss::intercept;
-use service::config::{Keys, Problems};
-use service::limits::Files;
+use service::config::{ConfigKeys, ConfigProblems};
+use service::limits::OpenFileBudget;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tokio::sync::oneshot;
 use tracing::warn;
-use tun::route::Route;
+use tun::route::KernelRoute;
 
-use crate::checks::finding::{Finding, Level};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
-use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
+use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
 use crate::commands::directory::warn_of_exposed;
-use crate::commands::streams::{self, Named};
+use crate::commands::streams::{self, StreamServiceStatus};
 use crate::console;
-use crate::daemon::{self, Configured, Daemon};
-use crate::failure::Failure;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
@@ -55,22 +57,25 @@ pub(crate) struct Proxy;
 impl Daemon for Proxy {
     const NAME: &'static str = "proxy";
     const LEGEND: &'static str = streams::LEGEND;
-    type Status = Named;
+    type Status = StreamServiceStatus;
 
-    fn page(now: &Named, before: Option<&Named>) -> String {
+    fn page(now: &StreamServiceStatus, before: Option<&StreamServiceStatus>) -> String {
         streams::page(Self::NAME, now, before)
     }
 }
 
-impl Configured for Proxy {
-    const KEYS: Keys = CLIENT_KEYS;
-    type Config = ClientConfig;
+impl ConfiguredDaemon for Proxy {
+    const KEYS: ConfigKeys = CLIENT_KEYS;
+    type Config = MicssClientConfig;
 
-    fn parse(text: &str, config_dir: &Path) -> Result<ClientConfig, Problems> {
-        Ok(ClientConfig { config_dir: config_dir.to_owned(), ..ClientConfig::from_toml(text)? })
+    fn parse(text: &str, config_dir: &Path) -> Result<MicssClientConfig, ConfigProblems> {
+        Ok(MicssClientConfig {
+            config_dir: config_dir.to_owned(),
+            ..MicssClientConfig::from_toml(text)?
+        })
     }
 
-    fn examine(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+    fn examine(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
         examine::findings(config)
     }
 }
@@ -89,7 +94,7 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, an address is not available, or streams were interrupted.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let path = &arguments.config;
     if arguments.print_rules {
         return print_rules(&daemon::load::<Proxy>(path)?);
@@ -99,30 +104,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     daemon::run(carry(path.clone(), config))
 }
 
-fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
+fn print_rules(config: &MicssClientConfig) -> Result<(), CommandFailure> {
     let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
-    let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
+    let intercept =
+        config.intercept.as_ref().ok_or_else(|| CommandFailure::Usage(nothing.into()))?;
     match intercept.check() {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             console::warning(&format!("the rules are not checked: {error}"));
         }
-        Err(error) => return Err(Failure::Failed(error.to_string())),
+        Err(error) => return Err(CommandFailure::Failed(error.to_string())),
     }
     console::print(intercept.rules().as_bytes())
 }
 
-async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
-    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
-    let failed = |error: io::Error| Failure::Failed(error.to_string());
+async fn carry(path: PathBuf, config: MicssClientConfig) -> Result<(), CommandFailure> {
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
+    let failed = |error: io::Error| CommandFailure::Failed(error.to_string());
     let config = within_limits(config);
-    let purposes = entrances(&config);
-    let client = Client::bind(config).await.map_err(failed)?;
+    let purposes = listener_purposes(&config);
+    let client = MicssClient::bind(config).await.map_err(failed)?;
     let (handle, name) = (client.handle(), name_of(&path));
-    let status = move || Named { name: name.clone(), status: handle.status() };
+    let status = move || StreamServiceStatus { name: name.clone(), status: handle.status() };
     let _socket = daemon::answer_status::<Proxy>(status);
     print_listening(&client.local_addresses().map_err(failed)?, &purposes)?;
-    for table in intercept::left_behind() {
+    for table in intercept::leftover_tables() {
         warn!(
             "another proxy that was killed or could not start has left rules, and what they match is refused: \
              start it again, or nft delete table inet {table}"
@@ -133,7 +139,7 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
         let handle = handle.clone();
         async move {
             let config = within_limits(config);
-            let entrances = entrances(&config);
+            let entrances = listener_purposes(&config);
             let addresses = handle.reload(config).await?;
             // The client continues even if standard output is closed.
             let _ = print_listening(&addresses, &entrances);
@@ -146,14 +152,14 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     Ok(signals::until_stopped(signals, carrying, || drop(stop)).await?)
 }
 
-fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(), Failure> {
+fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(), CommandFailure> {
     addresses.iter().zip(entrances).try_for_each(|(address, entrance)| {
         console::print_line(&format!("listening on {address}: {entrance}"))
     })
 }
 
 /// Reads the configuration and warns of settings that are rarely intended.
-fn load(path: &Path) -> Result<ClientConfig, Failure> {
+fn load(path: &Path) -> Result<MicssClientConfig, CommandFailure> {
     let config = daemon::load::<Proxy>(path)?;
     for risk in risks(&config, route) {
         console::warning(&risk.message);
@@ -168,27 +174,27 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
 const USUAL: usize = 3;
 
 /// The maximum number of channels of a stream. For peers in the directory it is an estimate.
-fn most_channels(config: &ClientConfig) -> usize {
+fn most_channels(config: &MicssClientConfig) -> usize {
     let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
     config.remotes().map(|remote| remote.channels.len()).chain(found).max().unwrap_or(1)
 }
 
 /// Lowers the limits to what the limit of file descriptors allows.
-fn within_limits(config: ClientConfig) -> ClientConfig {
+fn within_limits(config: MicssClientConfig) -> MicssClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
-    let wanted = Files {
+    let wanted = OpenFileBudget {
         streams: config.max_streams,
-        each: most_channels(&config) + 1,
+        files_per_stream: most_channels(&config) + 1,
         waiting: config.pool.keep.saturating_mul(all),
     };
-    let possible = wanted.budget();
+    let possible = wanted.raise_limit_and_fit();
     let keep = config.pool.keep.min(possible.waiting / all);
-    let pool = PoolConfig { size: config.pool.size.min(keep), keep, ..config.pool };
-    ClientConfig { max_streams: possible.streams, pool, ..config }
+    let pool = ConnectionPoolConfig { size: config.pool.size.min(keep), keep, ..config.pool };
+    MicssClientConfig { max_streams: possible.streams, pool, ..config }
 }
 
 /// The purpose of each of the client's listeners, in their order.
-fn entrances(config: &ClientConfig) -> Vec<String> {
+fn listener_purposes(config: &MicssClientConfig) -> Vec<String> {
     let socks = config.socks.iter().map(|_| "SOCKS5".to_owned());
     let forwards = config.forwards.iter().map(|forward| format!("to {}", forward.target));
     // One for IPv4 and one for IPv6.
@@ -197,16 +203,22 @@ fn entrances(config: &ClientConfig) -> Vec<String> {
 }
 
 /// Settings that the configuration allows, but that are rarely intended.
-fn risks(config: &ClientConfig, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
+fn risks(
+    config: &MicssClientConfig,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
+) -> Vec<CheckFinding> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
     let named = |(name, remote)| {
         let risks = risks_of(remote, &route).into_iter();
-        let named = |risk: Finding| Finding { message: format!("{name}{}", risk.message), ..risk };
+        let named = |risk: CheckFinding| CheckFinding {
+            message: format!("{name}{}", risk.message),
+            ..risk
+        };
         risks.map(named).collect::<Vec<_>>()
     };
-    let mut risks: Vec<Finding> = gateway.chain(peers).flat_map(named).collect();
+    let mut risks: Vec<CheckFinding> = gateway.chain(peers).flat_map(named).collect();
     if config.directory.is_some() {
         risks.extend(risks_of_uplinks(config));
     }
@@ -218,7 +230,7 @@ fn risks(config: &ClientConfig, route: impl Fn(&Uplink<'_>) -> Option<Route>) ->
         let what = open_to_all(&format!("the forward to {}", forward.target), [forward.listen])?;
         Some(risk("forward", what, "listen on 127.0.0.1, or let a firewall admit only some"))
     }));
-    if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_anybodys_port()) {
+    if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_unprivileged_port()) {
         let what = format!(
             "intercept_port {} is any user's to listen on, who so keeps the proxy from starting; what \
              `intercept` matches is refused then",
@@ -243,12 +255,12 @@ fn risks(config: &ClientConfig, route: impl Fn(&Uplink<'_>) -> Option<Route>) ->
     risks
 }
 
-fn risk(subject: &str, what: impl Into<String>, fix: &str) -> Finding {
-    Finding::new(Level::Warning, subject, what, fix)
+fn risk(subject: &str, what: impl Into<String>, fix: &str) -> CheckFinding {
+    CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
 /// Such settings among the uplinks to peers in the directory.
-fn risks_of_uplinks(config: &ClientConfig) -> Vec<Finding> {
+fn risks_of_uplinks(config: &MicssClientConfig) -> Vec<CheckFinding> {
     if config.uplinks.len() < 2 {
         let what = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
                     may be the same: whoever listens there reads everything";
@@ -256,8 +268,12 @@ fn risks_of_uplinks(config: &ClientConfig) -> Vec<Finding> {
         return vec![risk("uplink", what, fix)];
     }
     let own = config.uplinks.iter();
-    let own = own.map(|own| Uplink { to: None, source: own.source, device: own.device.as_deref() });
-    let shared = shared(&own.collect::<Vec<_>>(), |_| None).into_iter();
+    let own = own.map(|own| ChannelUplink {
+        to: None,
+        source: own.source,
+        device: own.device.as_deref(),
+    });
+    let shared = shared_route_warnings(&own.collect::<Vec<_>>(), |_| None).into_iter();
     let fix = "give each another `device` or `source`, or leave one out";
     shared
         .map(|line| risk("uplink", format!("[[uplink]]s of the directory: {line}"), fix))
@@ -265,8 +281,11 @@ fn risks_of_uplinks(config: &ClientConfig) -> Vec<Finding> {
 }
 
 /// Such settings among the channels to one server.
-fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
-    let Remote { channels, threshold } = remote;
+fn risks_of(
+    remote: &RemoteServerConfig,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
+) -> Vec<CheckFinding> {
+    let RemoteServerConfig { channels, threshold } = remote;
     let mut risks = Vec::new();
     if channels.len() == 1 {
         let what = "there is one channel only: whoever listens on it reads everything";
@@ -277,15 +296,16 @@ fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Ve
         let fix = "set threshold = 2 or more, or leave it out: then all are needed";
         risks.push(risk("threshold", what, fix));
     }
-    let shared = shared(&channels.iter().map(uplink).collect::<Vec<_>>(), route).into_iter();
+    let shared =
+        shared_route_warnings(&channels.iter().map(uplink).collect::<Vec<_>>(), route).into_iter();
     risks.extend(shared.map(|line| risk("channels", line, SHARED_FIX)));
     risks
 }
 
 /// The settings that determine how a channel leaves this host.
-fn uplink(channel: &Channel) -> Uplink<'_> {
-    let Channel { server, source, device, .. } = channel;
-    Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
+fn uplink(channel: &StreamChannelConfig) -> ChannelUplink<'_> {
+    let StreamChannelConfig { server, source, device, .. } = channel;
+    ChannelUplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
 }
 
 #[cfg(test)]
@@ -321,10 +341,10 @@ mod tests {
 
     #[test]
     fn the_example_is_a_configuration_without_risks() {
-        let config = ClientConfig::from_toml(EXAMPLE).unwrap();
+        let config = MicssClientConfig::from_toml(EXAMPLE).unwrap();
         let channels = config.remotes().map(|remote| remote.channels.len());
         assert_eq!((channels.sum::<usize>(), config.forwards.len()), (3, 1));
-        assert_eq!(entrances(&config), ["SOCKS5", "to localhost:80"]);
+        assert_eq!(listener_purposes(&config), ["SOCKS5", "to localhost:80"]);
         assert!(risks(&config, |_| None).is_empty());
     }
 
@@ -333,7 +353,7 @@ mod tests {
         let risks_of = |channels: &[&str], socks: &str| {
             let channels = channels.join("\n[[channel]]\n");
             let text = format!("socks = \"{socks}\"\n[[channel]]\n{channels}");
-            risks(&ClientConfig::from_toml(&text).unwrap(), |_| None)
+            risks(&MicssClientConfig::from_toml(&text).unwrap(), |_| None)
         };
         let [a, b] = ["server = \"192.0.2.1:1\"", "server = \"192.0.2.2:1\""];
         let another_port = "server = \"192.0.2.1:2\"";
@@ -354,7 +374,7 @@ mod tests {
         }
         let forward = "[[forward]]\nlisten = \"0.0.0.0:8080\"\ntarget = \"localhost:80\"\n";
         let forward = format!("{forward}[[channel]]\n{a}\n[[channel]]\n{b}");
-        let risks = risks(&ClientConfig::from_toml(&forward).unwrap(), |_| None);
+        let risks = risks(&MicssClientConfig::from_toml(&forward).unwrap(), |_| None);
         let expected = "the forward to localhost:80 on 0.0.0.0:8080 is open to all";
         assert!(matches!(&risks[..], [risk] if risk.message.contains(expected)), "{risks:?}");
     }

@@ -10,16 +10,16 @@ mod page;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use keys::file::exposure;
-use quorum::node::{Config, Status};
+use quorum::node::{QuorumNodeConfig, QuorumNodeStatus};
 use serde::{Deserialize, Serialize};
-use service::metrics::Metric;
+use service::metrics::PrometheusMetric;
 use service::status::ServiceStatus;
 
 use crate::console;
 use crate::daemon;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 pub(crate) use init::make_key;
 
 pub(crate) use node::Quorum;
@@ -32,7 +32,7 @@ pub(crate) use node::Quorum;
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: QuorumCommand,
 }
 
 const HELP: &str =
@@ -42,18 +42,18 @@ Then: sunder quorum register --socket /run/sunder/quorum-office/api FILE, at two
 and: sunder quorum sign --socket /run/sunder/quorum-office/api FILE, at one of them";
 
 #[derive(Subcommand)]
-enum Command {
+enum QuorumCommand {
     Init(init::Arguments),
-    Identity(Identity),
+    Identity(QuorumIdentityArguments),
     Node(node::Arguments),
-    Register(clients::Register),
-    Sign(clients::Sign),
-    Refresh(clients::RefreshArguments),
-    Pubkey(clients::Pubkey),
-    Headers(clients::Headers),
-    VerifyEpochs(clients::VerifyEpochs),
-    Backup(Backup),
-    Restore(Restore),
+    Register(clients::QuorumRegisterArguments),
+    Sign(clients::QuorumSignArguments),
+    Refresh(clients::QuorumRefreshArguments),
+    Pubkey(clients::QuorumPubkeyArguments),
+    Headers(clients::QuorumHeadersArguments),
+    VerifyEpochs(clients::VerifyEpochsArguments),
+    Backup(QuorumBackupArguments),
+    Restore(QuorumRestoreArguments),
 }
 
 /// Prints the public key of a server's identity, for the list of servers.
@@ -61,7 +61,7 @@ enum Command {
 /// The file has 64 hexadecimal digits; make one: (umask 077; openssl rand -hex 32 > identity.key).
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum identity /etc/sunder/office/identity.key")]
-struct Identity {
+struct QuorumIdentityArguments {
     /// The identity key's file
     file: PathBuf,
 }
@@ -72,7 +72,7 @@ struct Identity {
 /// can be restored on this server until the epoch ends.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum backup --config office.toml backup")]
-struct Backup {
+struct QuorumBackupArguments {
     /// The configuration of the server, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -83,7 +83,7 @@ struct Backup {
 /// Replaces the state of a stopped server by a backup of the same epoch.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum restore --config office.toml backup")]
-struct Restore {
+struct QuorumRestoreArguments {
     /// The configuration of the server, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -94,10 +94,10 @@ struct Restore {
 /// The status of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Named(Status);
+pub(crate) struct QuorumServiceStatus(QuorumNodeStatus);
 
-impl ServiceStatus for Named {
-    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+impl ServiceStatus for QuorumServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
 
     fn name(&self) -> &str {
         &self.0.name
@@ -116,31 +116,32 @@ impl ServiceStatus for Named {
 ///
 /// # Errors
 /// As the subcommand.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
-        Command::Init(arguments) => init::run(arguments),
-        Command::Identity(arguments) => identity(&arguments.file),
-        Command::Node(arguments) => node::run(arguments),
-        Command::Register(arguments) => clients::register(arguments),
-        Command::Sign(arguments) => clients::sign(arguments),
-        Command::Refresh(arguments) => clients::refresh(arguments),
-        Command::Pubkey(arguments) => clients::pubkey(arguments),
-        Command::Headers(arguments) => clients::headers(arguments),
-        Command::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
-        Command::Backup(Backup { config, file }) => {
+        QuorumCommand::Init(arguments) => init::run(arguments),
+        QuorumCommand::Identity(arguments) => identity(&arguments.file),
+        QuorumCommand::Node(arguments) => node::run(arguments),
+        QuorumCommand::Register(arguments) => clients::register(arguments),
+        QuorumCommand::Sign(arguments) => clients::sign(arguments),
+        QuorumCommand::Refresh(arguments) => clients::refresh(arguments),
+        QuorumCommand::Pubkey(arguments) => clients::pubkey(arguments),
+        QuorumCommand::Headers(arguments) => clients::headers(arguments),
+        QuorumCommand::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
+        QuorumCommand::Backup(QuorumBackupArguments { config, file }) => {
             let config = daemon::load::<Quorum>(config)?;
             back_up(&config, file)
         }
-        Command::Restore(Restore { config, file }) => {
+        QuorumCommand::Restore(QuorumRestoreArguments { config, file }) => {
             let config = daemon::load::<Quorum>(config)?;
-            quorum::node::restore(&config, file).map_err(|it| Failure::Failed(it.to_string()))
+            quorum::node::restore(&config, file)
+                .map_err(|it| CommandFailure::Failed(it.to_string()))
         }
     }
 }
 
-fn back_up(config: &Config, file: &Path) -> Result<(), Failure> {
+fn back_up(config: &QuorumNodeConfig, file: &Path) -> Result<(), CommandFailure> {
     let epochs = quorum::node::back_up(config, file);
-    let epochs = epochs.map_err(|error| Failure::Failed(error.to_string()))?;
+    let epochs = epochs.map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let shown = file.display();
     console::print_line(&match epochs.last() {
         Some(epoch) => format!("{shown}: the state of epoch {epoch}, for as long as it lasts"),
@@ -148,10 +149,11 @@ fn back_up(config: &Config, file: &Path) -> Result<(), Failure> {
     })
 }
 
-fn identity(file: &Path) -> Result<(), Failure> {
-    let key = SecretKey::read(file).map_err(|error| Failure::Usage(error.to_string()))?;
+fn identity(file: &Path) -> Result<(), CommandFailure> {
+    let key =
+        IdentitySecretKey::read(file).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if let Some(error) = exposure(file) {
-        let (what, fix) = (error.what(), error.fix());
+        let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("key: {what}, and be this server: {fix}"));
     }
     console::print_line(&key.public().to_string())

@@ -6,21 +6,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use micss::config::{SERVER_KEYS, ServerConfig};
-use micss::server::Server;
-use service::config::{Keys, Problems};
-use service::limits::Files;
+use micss::config::{MicssServerConfig, SERVER_KEYS};
+use micss::server::MicssServer;
+use service::config::{ConfigKeys, ConfigProblems};
+use service::limits::OpenFileBudget;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tokio::sync::oneshot;
 
-use crate::checks::finding::{Finding, Level};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
 use crate::commands::directory::warn_of_exposed;
-use crate::commands::streams::{self, Named};
+use crate::commands::streams::{self, StreamServiceStatus};
 use crate::console;
-use crate::daemon::{self, Configured, Daemon};
-use crate::failure::Failure;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
@@ -47,22 +47,25 @@ pub(crate) struct Serve;
 impl Daemon for Serve {
     const NAME: &'static str = "serve";
     const LEGEND: &'static str = streams::LEGEND;
-    type Status = Named;
+    type Status = StreamServiceStatus;
 
-    fn page(now: &Named, before: Option<&Named>) -> String {
+    fn page(now: &StreamServiceStatus, before: Option<&StreamServiceStatus>) -> String {
         streams::page(Self::NAME, now, before)
     }
 }
 
-impl Configured for Serve {
-    const KEYS: Keys = SERVER_KEYS;
-    type Config = ServerConfig;
+impl ConfiguredDaemon for Serve {
+    const KEYS: ConfigKeys = SERVER_KEYS;
+    type Config = MicssServerConfig;
 
-    fn parse(text: &str, config_dir: &Path) -> Result<ServerConfig, Problems> {
-        Ok(ServerConfig { config_dir: config_dir.to_owned(), ..ServerConfig::from_toml(text)? })
+    fn parse(text: &str, config_dir: &Path) -> Result<MicssServerConfig, ConfigProblems> {
+        Ok(MicssServerConfig {
+            config_dir: config_dir.to_owned(),
+            ..MicssServerConfig::from_toml(text)?
+        })
     }
 
-    fn examine(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
+    fn examine(config: &MicssServerConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
         examine::findings(config)
     }
 }
@@ -79,13 +82,13 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, an address is not available, or streams were interrupted.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
     let config = load(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }
 
-fn load(path: &Path) -> Result<ServerConfig, Failure> {
+fn load(path: &Path) -> Result<MicssServerConfig, CommandFailure> {
     let config = daemon::load::<Serve>(path)?;
     for risk in open_listeners(&config) {
         console::warning(&risk.message);
@@ -96,12 +99,12 @@ fn load(path: &Path) -> Result<ServerConfig, Failure> {
     Ok(config)
 }
 
-async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
-    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
-    let failed = |error: io::Error| Failure::Failed(error.to_string());
-    let server = Server::bind(within_limits(config)).await.map_err(failed)?;
+async fn serve(path: PathBuf, config: MicssServerConfig) -> Result<(), CommandFailure> {
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
+    let failed = |error: io::Error| CommandFailure::Failed(error.to_string());
+    let server = MicssServer::bind(within_limits(config)).await.map_err(failed)?;
     let (handle, name) = (server.handle(), name_of(&path));
-    let status = move || Named { name: name.clone(), status: handle.status() };
+    let status = move || StreamServiceStatus { name: name.clone(), status: handle.status() };
     let _socket = daemon::answer_status::<Serve>(status);
     print_listening(&server.local_addresses().map_err(failed)?)?;
     if let Some(answerer) = server.directory_server() {
@@ -129,11 +132,11 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
 }
 
 /// The listeners that other hosts can reach, which need protection by other means.
-fn open_listeners(config: &ServerConfig) -> Vec<Finding> {
+fn open_listeners(config: &MicssServerConfig) -> Vec<CheckFinding> {
     let directory = config.directory.iter().flat_map(|directory| &directory.listen);
     let warning = |subject: &str, what: Option<String>| {
         let fix = "let a firewall admit only those who are meant to come";
-        what.map(|what| Finding::new(Level::Warning, subject, what, fix))
+        what.map(|what| CheckFinding::new(FindingSeverity::Warning, subject, what, fix))
     };
     let streams = open_to_all("the server of streams", config.listen.iter().copied());
     let directory = open_to_all("the directory", directory.copied());
@@ -141,15 +144,17 @@ fn open_listeners(config: &ServerConfig) -> Vec<Finding> {
     streams.into_iter().chain(warning("directory, listen", directory)).collect()
 }
 
-fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
+fn print_listening(addresses: &[SocketAddr]) -> Result<(), CommandFailure> {
     addresses.iter().try_for_each(|address| console::print_line(&format!("listening on {address}")))
 }
 
 /// Lowers the limits to what the limit of file descriptors allows.
-fn within_limits(config: ServerConfig) -> ServerConfig {
+fn within_limits(config: MicssServerConfig) -> MicssServerConfig {
     let (streams, waiting) = (config.max_streams, config.max_waiting);
-    let possible = Files { streams, each: usize::from(config.max_channels) + 1, waiting }.budget();
-    ServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
+    let possible =
+        OpenFileBudget { streams, files_per_stream: usize::from(config.max_channels) + 1, waiting }
+            .raise_limit_and_fit();
+    MicssServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
 }
 
 #[cfg(test)]
@@ -182,7 +187,7 @@ mod tests {
                  listen = [\"{listen}:2\"]\nshared_key = \"x\"\n\
                  addresses = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\n"
             );
-            let risks = open_listeners(&ServerConfig::from_toml(&text).unwrap()).into_iter();
+            let risks = open_listeners(&MicssServerConfig::from_toml(&text).unwrap()).into_iter();
             risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
         };
         assert_eq!(risks("127.0.0.2"), "");
@@ -194,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_example_is_a_configuration() {
-        let config = ServerConfig::from_toml(EXAMPLE).unwrap();
+        let config = MicssServerConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!((config.listen.len(), config.min_channels), (3, 3));
     }
 }

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use sharing::file::{Encoder, HEADER_LEN, PROTECTED_LEN, Split};
-use sharing::{Generator, Scheme, Sharing, tamper};
+use sharing::file::{HEADER_LEN, PROTECTED_LEN, ShareFileEncoder, SplitParameters};
+use sharing::{RandomGenerator, SecretSharingScheme, SharingParameters, tamper};
 use zeroize::Zeroizing;
 
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::share_files::input::{Input, is_dash};
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+use crate::share_files::input::{InputFile, is_dash};
 use crate::share_files::names::share_name;
-use crate::share_files::output::{self, Output};
+use crate::share_files::output::{self, OutputFile};
 
 /// Splits a file into M shares. Any K of them restore it; K - 1 reveal nothing but its length.
 ///
@@ -35,11 +35,11 @@ pub(crate) struct Arguments {
     #[arg(short, value_name = "M", value_parser = clap::value_parser!(u8).range(1..))]
     m: u8,
     /// The sharing scheme
-    #[arg(long, value_enum, default_value_t = SchemeName::Shamir)]
-    scheme: SchemeName,
+    #[arg(long, value_enum, default_value_t = SharingSchemeName::Shamir)]
+    scheme: SharingSchemeName,
     /// The source of random bytes
-    #[arg(long, value_enum, default_value_t = Rng::Seeded)]
-    rng: Rng,
+    #[arg(long, value_enum, default_value_t = RandomSourceName::Seeded)]
+    rng: RandomSourceName,
     /// The directory for the shares
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum SchemeName {
+enum SharingSchemeName {
     /// Any K of the M shares restore the file
     Shamir,
     /// All shares are needed: K must equal M
@@ -60,7 +60,7 @@ enum SchemeName {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Rng {
+enum RandomSourceName {
     /// AES-128 in counter mode with a key from the system: fast, and as secret as AES
     Seeded,
     /// The system's random source for every byte: slower
@@ -69,7 +69,7 @@ enum Rng {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Document<'a> {
+struct SplitDocument<'a> {
     id: String,
     scheme: &'a str,
     k: u8,
@@ -78,12 +78,13 @@ struct Document<'a> {
     files: Vec<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let sharing = arguments.sharing()?;
-    let mut input = Input::open(&arguments.file)?;
+    let mut input = InputFile::open(&arguments.file)?;
     let paths = arguments.share_paths()?;
-    let mut shares = paths.iter().cloned().map(Output::create).collect::<Result<Vec<_>, _>>()?;
-    let progress = Progress::new(input.len());
+    let mut shares =
+        paths.iter().cloned().map(OutputFile::create).collect::<Result<Vec<_>, _>>()?;
+    let progress = CommandProgress::new(input.len());
     let split = write_shares(sharing, arguments.rng, &mut input, &mut shares, &progress)?;
     progress.doing("waiting for the disk");
     output::publish_all(shares)?;
@@ -92,27 +93,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Arguments {
-    fn sharing(&self) -> Result<Sharing, Failure> {
+    fn sharing(&self) -> Result<SharingParameters, CommandFailure> {
         let scheme = match self.scheme {
-            SchemeName::Shamir => Scheme::Shamir,
-            SchemeName::Xor => Scheme::Xor,
+            SharingSchemeName::Shamir => SecretSharingScheme::Shamir,
+            SharingSchemeName::Xor => SecretSharingScheme::Xor,
         };
-        Sharing::new(scheme, self.k, self.m).map_err(|error| Failure::Usage(error.to_string()))
+        SharingParameters::new(scheme, self.k, self.m)
+            .map_err(|error| CommandFailure::Usage(error.to_string()))
     }
 
-    fn share_paths(&self) -> Result<Vec<PathBuf>, Failure> {
+    fn share_paths(&self) -> Result<Vec<PathBuf>, CommandFailure> {
         let name =
             if is_dash(&self.file) { Some(OsStr::new("stdin")) } else { self.file.file_name() };
         let name = name.ok_or_else(|| {
-            Failure::Usage(format!("{} does not name a file", self.file.display()))
+            CommandFailure::Usage(format!("{} does not name a file", self.file.display()))
         })?;
         Ok((1..=self.m).map(|x| self.out.join(share_name(name, x))).collect())
     }
 
-    fn report(&self, split: &Split, paths: &[PathBuf]) -> Result<(), Failure> {
+    fn report(&self, split: &SplitParameters, paths: &[PathBuf]) -> Result<(), CommandFailure> {
         let (k, m, bytes) = (self.k, self.m, split.length());
         if self.json {
-            return console::print_json(&Document {
+            return console::print_json(&SplitDocument {
                 id: split.id().to_string(),
                 scheme: scheme_name(split.sharing().scheme()),
                 k,
@@ -133,26 +135,26 @@ impl Arguments {
 }
 
 /// The name of a scheme on the command line and in JSON.
-pub(crate) fn scheme_name(scheme: Scheme) -> &'static str {
+pub(crate) fn scheme_name(scheme: SecretSharingScheme) -> &'static str {
     match scheme {
-        Scheme::Shamir => "shamir",
-        Scheme::Xor => "xor",
+        SecretSharingScheme::Shamir => "shamir",
+        SecretSharingScheme::Xor => "xor",
     }
 }
 
 /// Reads the input to its end and writes its shares. The memory used does not depend on the length.
 fn write_shares(
-    sharing: Sharing,
-    rng: Rng,
-    input: &mut Input,
-    outputs: &mut [Output],
-    progress: &Progress,
-) -> Result<Split, Failure> {
+    sharing: SharingParameters,
+    rng: RandomSourceName,
+    input: &mut InputFile,
+    outputs: &mut [OutputFile],
+    progress: &CommandProgress,
+) -> Result<SplitParameters, CommandFailure> {
     let mut generator = match rng {
-        Rng::Seeded => Generator::seeded().map_err(failed)?,
-        Rng::Os => Generator::system(),
+        RandomSourceName::Seeded => RandomGenerator::seeded().map_err(failed)?,
+        RandomSourceName::Os => RandomGenerator::system(),
     };
-    let mut encoder = Encoder::new(sharing, &mut generator).map_err(failed)?;
+    let mut encoder = ShareFileEncoder::new(sharing, &mut generator).map_err(failed)?;
     let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
     let mut shares = vec![Zeroizing::new(vec![0; PROTECTED_LEN]); outputs.len()];
 
@@ -160,7 +162,8 @@ fn write_shares(
     outputs.iter_mut().try_for_each(|output| output.append(&[0; HEADER_LEN]))?;
     let split = loop {
         let payload = &mut segment[tamper::OVERHEAD..];
-        let read = input.fill(payload).map_err(|error| Failure::reading(input.path(), &error))?;
+        let read =
+            input.fill(payload).map_err(|error| CommandFailure::reading(input.path(), &error))?;
         let len = tamper::OVERHEAD + read;
         let mut parts: Vec<&mut [u8]> = shares.iter_mut().map(|share| &mut share[..len]).collect();
         encoder.encode(&mut segment[..len], &mut parts, &mut generator).map_err(failed)?;
@@ -179,6 +182,6 @@ fn write_shares(
 }
 
 /// Failures that no option avoids, such as missing random bytes.
-fn failed(error: impl std::error::Error) -> Failure {
-    Failure::Failed(format!("cannot split: {error}"))
+fn failed(error: impl std::error::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("cannot split: {error}"))
 }

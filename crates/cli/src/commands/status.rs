@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::{DaemonStatus, LEGENDS, daemon_names};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Shows the daemons on this host, and the state of their channels.
 #[derive(clap::Args)]
@@ -79,13 +79,13 @@ pub(super) const UNKNOWN: &str = "–";
 
 /// A daemon that does not answer. It displays as one line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Silent {
+struct UnresponsiveDaemon {
     kind: String,
     name: String,
     error: String,
 }
 
-impl Silent {
+impl UnresponsiveDaemon {
     fn new(socket: &Path, error: String) -> Self {
         let stem = socket.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (kind, name) = stem.split_once('-').unwrap_or((&stem, ""));
@@ -93,40 +93,40 @@ impl Silent {
     }
 }
 
-impl fmt::Display for Silent {
+impl fmt::Display for UnresponsiveDaemon {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}: {}", self.kind, self.name, self.error)
     }
 }
 
 /// The daemons on this host.
-struct Daemons {
+struct FoundDaemons {
     answers: Vec<DaemonStatus>,
-    silent: Vec<Silent>,
+    silent: Vec<UnresponsiveDaemon>,
 }
 
 /// An entry of the JSON document.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum JsonEntry<'a> {
+enum DaemonDocument<'a> {
     Answer(&'a DaemonStatus),
-    Silent(&'a Silent),
+    Silent(&'a UnresponsiveDaemon),
 }
 
 /// Shows the daemons.
 ///
 /// # Errors
 /// If no daemon runs here, or none answers. The JSON document is printed all the same.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if let Some(address) = arguments.listen {
         return scrape::serve(address);
     }
     let runtime = service::runtime()?;
     let daemons = runtime.block_on(find_all());
     if arguments.json {
-        let all = daemons.as_ref().map_or_else(|_| Vec::new(), Daemons::entries);
+        let all = daemons.as_ref().map_or_else(|_| Vec::new(), FoundDaemons::entries);
         console::print_json(&all)?;
-        return daemons.and_then(Daemons::answers).map(drop);
+        return daemons.and_then(FoundDaemons::answers).map(drop);
     }
     let daemons = daemons?;
     for silent in &daemons.silent {
@@ -157,17 +157,17 @@ pub(super) fn running() -> Vec<DaemonStatus> {
     asked.and_then(Result::ok).unwrap_or_default()
 }
 
-impl Daemons {
-    fn entries(&self) -> Vec<JsonEntry<'_>> {
-        let silent = self.silent.iter().map(JsonEntry::Silent);
-        self.answers.iter().map(JsonEntry::Answer).chain(silent).collect()
+impl FoundDaemons {
+    fn entries(&self) -> Vec<DaemonDocument<'_>> {
+        let silent = self.silent.iter().map(DaemonDocument::Silent);
+        self.answers.iter().map(DaemonDocument::Answer).chain(silent).collect()
     }
 
     /// Those that answer.
     ///
     /// # Errors
     /// If there are none.
-    fn answers(self) -> Result<Vec<DaemonStatus>, Failure> {
+    fn answers(self) -> Result<Vec<DaemonStatus>, CommandFailure> {
         match (self.answers.is_empty(), self.silent.first()) {
             (false, _) => Ok(self.answers),
             (true, None) => Err(nothing("there is no socket of a daemon")),
@@ -176,17 +176,17 @@ impl Daemons {
     }
 }
 
-fn nothing(why: &str) -> Failure {
-    Failure::Failed(format!("nothing runs here: {why}"))
+fn nothing(why: &str) -> CommandFailure {
+    CommandFailure::Failed(format!("nothing runs here: {why}"))
 }
 
 /// The daemons that answer.
-async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
+async fn ask_all() -> Result<Vec<DaemonStatus>, CommandFailure> {
     find_all().await?.answers()
 }
 
 /// Asks all daemons at the same time, so that one that does not answer hides no other.
-async fn find_all() -> Result<Daemons, Failure> {
+async fn find_all() -> Result<FoundDaemons, CommandFailure> {
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
     let unreadable = || nothing(&format!("{shown} cannot be read; run this as the service's user"));
@@ -202,12 +202,12 @@ async fn find_all() -> Result<Daemons, Failure> {
         asking.spawn(async move {
             let late = format!("it has not answered within {} s", ANSWER_TIMEOUT.as_secs());
             let answer = timeout(ANSWER_TIMEOUT, ask(&path, &folder)).await.unwrap_or(Err(late));
-            (index, answer.map_err(|error| Silent::new(&path, error)))
+            (index, answer.map_err(|error| UnresponsiveDaemon::new(&path, error)))
         });
     }
     let mut asked = asking.join_all().await;
     asked.sort_by_key(|(index, _)| *index);
-    let mut daemons = Daemons { answers: Vec::new(), silent: Vec::new() };
+    let mut daemons = FoundDaemons { answers: Vec::new(), silent: Vec::new() };
     for (_, answer) in asked {
         match answer {
             Ok(status) => daemons.answers.push(status),

@@ -3,9 +3,9 @@
 mod metrics;
 mod page;
 
-use micss::status::Status;
+use micss::status::MicssStatus;
 use serde::{Deserialize, Serialize};
-use service::metrics::Metric;
+use service::metrics::PrometheusMetric;
 use service::status::ServiceStatus;
 
 pub(super) use page::page;
@@ -17,16 +17,16 @@ while another had delivered more, and `ready` counts connections that wait for a
 
 /// The status of a proxy or a server, with the name of its configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct StreamServiceStatus {
     /// The name of the configuration.
     pub(crate) name: String,
     /// The status.
     #[serde(flatten)]
-    pub(crate) status: Status,
+    pub(crate) status: MicssStatus,
 }
 
-impl ServiceStatus for Named {
-    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+impl ServiceStatus for StreamServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
 
     fn name(&self) -> &str {
         &self.name
@@ -43,13 +43,13 @@ impl ServiceStatus for Named {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use micss::status::{Channel, ChannelState};
+    use micss::status::{StreamChannelState, StreamChannelStatus};
 
     /// A channel that has made 10 connections and carried nothing.
-    pub(crate) fn channel() -> Channel {
-        Channel {
+    pub(crate) fn channel() -> StreamChannelStatus {
+        StreamChannelStatus {
             server: String::new(),
-            state: ChannelState::Unknown,
+            state: StreamChannelState::Unknown,
             state_s: None,
             why: None,
             peers: 0,

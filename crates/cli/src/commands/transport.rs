@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use keys::file::exposure;
-use keys::{PublicKey, SecretKey};
-use transport::{Choice, Error, Peers, Security, random_identity};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use transport::{ConnectionSecurity, Error, PeerKeyPolicy, TransportChoice, random_identity};
 
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 pub(super) use relay::Relay;
 
@@ -31,7 +31,7 @@ pub(super) use relay::Relay;
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: TransportCommand,
 }
 
 const HELP: &str = "\
@@ -39,7 +39,7 @@ Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox prints the c
 other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660c";
 
 #[derive(Subcommand)]
-enum Command {
+enum TransportCommand {
     Receive(Box<receive::Arguments>),
     Send(Box<send::Arguments>),
     Relay(relay::Arguments),
@@ -52,55 +52,56 @@ enum Command {
 ///
 /// # Errors
 /// As the subcommand.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
-        Command::Receive(arguments) => receive::run(arguments),
-        Command::Send(arguments) => send::run(arguments),
-        Command::Relay(arguments) => relay::run(arguments),
-        Command::Serve(arguments) => serve::run(arguments),
-        Command::Measure(arguments) => measure::run(arguments),
-        Command::Probe(arguments) => probe::run(arguments),
+        TransportCommand::Receive(arguments) => receive::run(arguments),
+        TransportCommand::Send(arguments) => send::run(arguments),
+        TransportCommand::Relay(arguments) => relay::run(arguments),
+        TransportCommand::Serve(arguments) => serve::run(arguments),
+        TransportCommand::Measure(arguments) => measure::run(arguments),
+        TransportCommand::Probe(arguments) => probe::run(arguments),
     }
 }
 
 /// The key of this end in a file.
-fn identity(path: &Path) -> Result<SecretKey, Failure> {
+fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
     if let Some(error) = exposure(path) {
-        let (what, fix) = (error.what(), error.fix());
+        let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("identity: {what}, and pass for you: {fix}"));
     }
-    SecretKey::read(path).map_err(|error| Failure::Usage(error.to_string()))
+    IdentitySecretKey::read(path).map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// Encryption with the identity in a file, and the peers with these keys. Without a file, the
 /// identity is one of random bytes, for this run.
 pub(super) fn security(
     file: Option<&PathBuf>,
-    keys: &[PublicKey],
+    keys: &[IdentityPublicKey],
     is_insecure: bool,
-) -> Result<Security, Failure> {
+) -> Result<ConnectionSecurity, CommandFailure> {
     security_or(file, keys, is_insecure, random_identity)
 }
 
 /// The same. Without a file, the identity is `other`.
 fn security_or(
     file: Option<&PathBuf>,
-    keys: &[PublicKey],
+    keys: &[IdentityPublicKey],
     is_insecure: bool,
-    other: fn() -> Result<SecretKey, Error>,
-) -> Result<Security, Failure> {
+    other: fn() -> Result<IdentitySecretKey, Error>,
+) -> Result<ConnectionSecurity, CommandFailure> {
     if is_insecure {
-        return Ok(Security::Insecure);
+        return Ok(ConnectionSecurity::Insecure);
     }
     let identity = match file {
         Some(file) => identity(file)?,
         None => other().map_err(|error| failed(&error))?,
     };
-    let peers = if keys.is_empty() { Peers::Any } else { Peers::Pinned(keys.to_owned()) };
-    Ok(Security::Noise { identity: Arc::new(identity), peers })
+    let peers =
+        if keys.is_empty() { PeerKeyPolicy::Any } else { PeerKeyPolicy::Pinned(keys.to_owned()) };
+    Ok(ConnectionSecurity::Noise { identity: Arc::new(identity), peers })
 }
 
-pub(super) fn parse_choice(name: &str) -> Result<Choice, String> {
+pub(super) fn parse_choice(name: &str) -> Result<TransportChoice, String> {
     name.parse().map_err(|error: Error| error.to_string())
 }
 
@@ -117,16 +118,16 @@ pub(super) fn reachable(address: SocketAddr) -> Option<SocketAddr> {
 }
 
 /// What an error of the crate is here.
-pub(super) fn failed(error: &Error) -> Failure {
+pub(super) fn failed(error: &Error) -> CommandFailure {
     let message = error.to_string();
     match error {
-        _ if error.is_security() => Failure::Refused(message),
+        _ if error.is_security() => CommandFailure::Refused(message),
         Error::Address { .. } | Error::UnknownTransport { .. } | Error::NoKey { .. } => {
-            Failure::Usage(message)
+            CommandFailure::Usage(message)
         }
         Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
-            Failure::Usage(message)
+            CommandFailure::Usage(message)
         }
-        _ => Failure::Failed(message),
+        _ => CommandFailure::Failed(message),
     }
 }

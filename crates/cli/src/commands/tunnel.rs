@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use keys::SharedKey;
 use keys::file::exposure;
-use remicss::Tunnel as Running;
-use remicss::config::{ChannelConfig, Config, End, KEYS};
+use remicss::IpTunnel as Running;
+use remicss::config::{KEYS, TunnelChannelConfig, TunnelConfig, TunnelEnd};
 use serde::{Deserialize, Serialize};
-use service::config::{Keys, Problems};
-use service::metrics::Metric;
+use service::config::{ConfigKeys, ConfigProblems};
+use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
 use service::status::ServiceStatus;
-use tun::route::Route;
+use tun::route::KernelRoute;
 
-use crate::checks::finding::{Finding, Level};
-use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
 use crate::console;
-use crate::daemon::{self, Configured, Daemon};
-use crate::failure::Failure;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
@@ -49,7 +49,7 @@ pub(crate) struct Tunnel;
 /// The status of an end of a tunnel. Its name is that of its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Status(remicss::status::Status);
+pub(crate) struct TunnelServiceStatus(remicss::status::TunnelStatus);
 
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
@@ -58,28 +58,28 @@ For a tunnel, `out` is the direction from this end to its peer: the state, loss 
 channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
 marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
 a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.";
-    type Status = Status;
+    type Status = TunnelServiceStatus;
 
-    fn page(now: &Status, before: Option<&Status>) -> String {
+    fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
         page::page(&now.0, before.map(|before| &before.0))
     }
 }
 
-impl Configured for Tunnel {
-    const KEYS: Keys = KEYS;
-    type Config = Config;
+impl ConfiguredDaemon for Tunnel {
+    const KEYS: ConfigKeys = KEYS;
+    type Config = TunnelConfig;
 
-    fn parse(text: &str, _config_dir: &Path) -> Result<Config, Problems> {
-        Config::from_toml(text)
+    fn parse(text: &str, _config_dir: &Path) -> Result<TunnelConfig, ConfigProblems> {
+        TunnelConfig::from_toml(text)
     }
 
-    fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
+    fn examine(config: &TunnelConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
         Ok(examine::findings(config))
     }
 }
 
-impl ServiceStatus for Status {
-    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+impl ServiceStatus for TunnelServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
 
     fn name(&self) -> &str {
         &self.0.device
@@ -108,7 +108,7 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, or an address or the device is not available.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let path = &arguments.config;
     let config = daemon::load::<Tunnel>(path)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
@@ -116,31 +116,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for risk in risks(&config, route).into_iter().map(|risk| risk.message).chain(shown) {
         console::warning(&risk);
     }
-    let tunnel = Running::open(&config, key).map_err(|error| Failure::Failed(error.to_string()))?;
+    let tunnel =
+        Running::open(&config, key).map_err(|error| CommandFailure::Failed(error.to_string()))?;
     daemon::run(carry(tunnel))
 }
 
-async fn carry(tunnel: Running) -> Result<(), Failure> {
+async fn carry(tunnel: Running) -> Result<(), CommandFailure> {
     let signals = StopSignals::listen()?;
     let (stopper, source) = (tunnel.stopper(), tunnel.status_source());
-    let _socket = daemon::answer_status::<Tunnel>(move || Status(source.status()));
+    let _socket = daemon::answer_status::<Tunnel>(move || TunnelServiceStatus(source.status()));
     console::print_line(&format!("device {}", tunnel.device()))?;
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
-    let result = ended.map_err(|panic| Failure::Failed(panic.to_string()))?;
-    result.map_err(|error| Failure::Failed(error.to_string()))
+    let result = ended.map_err(|panic| CommandFailure::Failed(panic.to_string()))?;
+    result.map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 /// Reads the shared key from its file, relative to the configuration.
-fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
+fn read_key(config: &Path, key: &Path) -> Result<SharedKey, CommandFailure> {
     let key = SharedKey::read(&key_path(config, key));
-    key.map_err(|error| Failure::Usage(error.to_string()))
+    key.map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// A warning if other users can read or replace the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
     let error = exposure(&key_path(config, key))?;
-    Some(format!("key: {}, and be your peer: {}", error.what(), error.fix()))
+    Some(format!("key: {}, and be your peer: {}", error.problem(), error.advice()))
 }
 
 fn key_path(config: &Path, key: &Path) -> PathBuf {
@@ -148,10 +149,13 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
 }
 
 /// Settings that the configuration allows, but that are rarely intended.
-fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
+fn risks(
+    config: &TunnelConfig,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
+) -> Vec<CheckFinding> {
     let mut risks = Vec::new();
     let mut add = |subject: &str, what: String, fix: &str| {
-        risks.push(Finding::new(Level::Warning, subject, what, fix));
+        risks.push(CheckFinding::new(FindingSeverity::Warning, subject, what, fix));
     };
     if config.min_threshold == 1 {
         let (are, as_when) =
@@ -174,7 +178,9 @@ fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<F
         add("min_channels", what.into(), "leave min_channels out: then all are needed");
     }
     let uplink = |channel| uplink(config.end, channel);
-    for line in shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route) {
+    for line in
+        shared_route_warnings(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route)
+    {
         add("channels", line, SHARED_FIX);
     }
     if !config.tamper_code {
@@ -185,11 +191,15 @@ fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<F
 }
 
 /// The settings that determine how a channel leaves this host.
-fn uplink(end: End, channel: &ChannelConfig) -> Uplink<'_> {
+fn uplink(end: TunnelEnd, channel: &TunnelChannelConfig) -> ChannelUplink<'_> {
     let own = channel.local.ip();
     // A server's channel answers from its listen address.
-    let source = (end == End::Server || !own.is_unspecified()).then_some(own);
-    Uplink { to: channel.peer.map(|peer| peer.ip()), source, device: channel.device.as_deref() }
+    let source = (end == TunnelEnd::Server || !own.is_unspecified()).then_some(own);
+    ChannelUplink {
+        to: channel.peer.map(|peer| peer.ip()),
+        source,
+        device: channel.device.as_deref(),
+    }
 }
 
 #[cfg(test)]
@@ -209,8 +219,9 @@ mod tests {
     #[test]
     fn the_examples_are_ends_of_one_tunnel_without_risks() {
         for [server, client] in [[SERVER, CLIENT], guides()] {
-            let [server, client] = [server, client].map(|text| Config::from_toml(text).unwrap());
-            assert_eq!((server.end, client.end), (End::Server, End::Client));
+            let [server, client] =
+                [server, client].map(|text| TunnelConfig::from_toml(text).unwrap());
+            assert_eq!((server.end, client.end), (TunnelEnd::Server, TunnelEnd::Client));
             let listens = server.channels.iter().map(|channel| Some(channel.local));
             assert!(listens.eq(client.channels.iter().map(|channel| channel.peer)));
             assert!(client.key.is_some() && client.key == server.key);
@@ -238,7 +249,7 @@ mod tests {
     #[test]
     fn what_hardly_anybody_wants_is_named() {
         let named = |text: &str| {
-            let risks = risks(&Config::from_toml(text).unwrap(), |_| None).into_iter();
+            let risks = risks(&TunnelConfig::from_toml(text).unwrap(), |_| None).into_iter();
             risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
         };
         let is_named = |text: &str, expected: &str| {

@@ -6,21 +6,21 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// An open file, or standard input.
-pub(crate) struct Input {
+pub(crate) struct InputFile {
     file: File,
     metadata: Metadata,
     path: PathBuf,
 }
 
-impl Input {
+impl InputFile {
     /// Opens the file at `path`, or standard input for `-`.
     ///
     /// # Errors
     /// If it cannot be opened, or is a directory.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CommandFailure> {
         let (opened, path) = if is_dash(path) {
             // A separate descriptor, without the buffer of the standard library's handle.
             let descriptor = io::stdin().as_fd().try_clone_to_owned();
@@ -30,18 +30,19 @@ impl Input {
         };
         let refuse = |error: io::Error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput => {
-                Failure::Usage(format!("no such file: {}; check its name", path.display()))
+                CommandFailure::Usage(format!("no such file: {}; check its name", path.display()))
             }
-            ErrorKind::InvalidFilename => {
-                Failure::Usage(format!("the name of {} is not valid: {error}", path.display()))
-            }
-            _ => Failure::reading(path, &error),
+            ErrorKind::InvalidFilename => CommandFailure::Usage(format!(
+                "the name of {} is not valid: {error}",
+                path.display()
+            )),
+            _ => CommandFailure::reading(path, &error),
         };
         let file = opened.map_err(refuse)?;
         let metadata = file.metadata().map_err(refuse)?;
         if metadata.is_dir() {
             let message = format!("{} is a directory; name a file in it", path.display());
-            return Err(Failure::Usage(message));
+            return Err(CommandFailure::Usage(message));
         }
         Ok(Self { file, metadata, path: path.to_owned() })
     }

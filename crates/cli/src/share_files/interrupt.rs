@@ -39,7 +39,7 @@ pub(crate) fn uninterrupted<T>(act: impl FnOnce() -> T) -> io::Result<T> {
 fn lock_temporary_files() -> io::Result<MutexGuard<'static, Option<Vec<PathBuf>>>> {
     let mut temporary_files = temporary_files();
     if temporary_files.is_none() {
-        signals::before_end(remove_files)?;
+        signals::run_on_signal(remove_files)?;
         *temporary_files = Some(Vec::new());
     }
     Ok(temporary_files)

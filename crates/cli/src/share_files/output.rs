@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use super::interrupt;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// An incomplete file. Only its owner can read and write it.
-pub(crate) struct Output {
+pub(crate) struct OutputFile {
     file: File,
     path: PathBuf,
     /// Its temporary name, if it has one.
     temporary: Option<TempPath>,
 }
 
-impl Output {
+impl OutputFile {
     /// Creates the file that will be at `path`.
     ///
     /// # Errors
     /// If `path` exists, or no file can be created there.
-    pub(crate) fn create(path: PathBuf) -> Result<Self, Failure> {
+    pub(crate) fn create(path: PathBuf) -> Result<Self, CommandFailure> {
         refuse_existing(&path)?;
         let directory = directory_of(&path);
         let (file, temporary) = match unnamed(directory) {
@@ -41,16 +41,18 @@ impl Output {
     ///
     /// # Errors
     /// If writing fails.
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(bytes).map_err(|error| Failure::writing(&self.path, &error))
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), CommandFailure> {
+        self.file.write_all(bytes).map_err(|error| CommandFailure::writing(&self.path, &error))
     }
 
     /// Overwrites the start of the file.
     ///
     /// # Errors
     /// If writing fails.
-    pub(crate) fn write_beginning(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.file.write_all_at(bytes, 0).map_err(|error| Failure::writing(&self.path, &error))
+    pub(crate) fn write_beginning(&mut self, bytes: &[u8]) -> Result<(), CommandFailure> {
+        self.file
+            .write_all_at(bytes, 0)
+            .map_err(|error| CommandFailure::writing(&self.path, &error))
     }
 
     /// Gives the file its name.
@@ -68,19 +70,19 @@ impl Output {
 ///
 /// # Errors
 /// If writing fails, or one of the names was taken in the meantime.
-pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
+pub(crate) fn publish_all(outputs: Vec<OutputFile>) -> Result<(), CommandFailure> {
     for output in &outputs {
-        output.file.sync_all().map_err(|error| Failure::writing(&output.path, &error))?;
+        output.file.sync_all().map_err(|error| CommandFailure::writing(&output.path, &error))?;
     }
     let Some(path) = outputs.first().map(|output| output.path.clone()) else { return Ok(()) };
     interrupt::uninterrupted(|| name_all(outputs))
-        .map_err(|error| Failure::writing(&path, &error))??;
+        .map_err(|error| CommandFailure::writing(&path, &error))??;
     // Makes the names survive a power failure. Some file systems do not support this.
     let _ = File::open(directory_of(&path)).and_then(|directory| directory.sync_all());
     Ok(())
 }
 
-fn name_all(outputs: Vec<Output>) -> Result<(), Failure> {
+fn name_all(outputs: Vec<OutputFile>) -> Result<(), CommandFailure> {
     let mut published = Vec::new();
     for output in outputs {
         let path = output.path.clone();
@@ -91,7 +93,7 @@ fn name_all(outputs: Vec<Output>) -> Result<(), Failure> {
             }
             return Err(match error.kind() {
                 ErrorKind::AlreadyExists => exists(&path),
-                _ => Failure::writing(&path, &error),
+                _ => CommandFailure::writing(&path, &error),
             });
         }
         published.push(path);
@@ -99,7 +101,7 @@ fn name_all(outputs: Vec<Output>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refuse_existing(path: &Path) -> Result<(), Failure> {
+fn refuse_existing(path: &Path) -> Result<(), CommandFailure> {
     match path.symlink_metadata() {
         Ok(_) => Err(exists(path)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -107,22 +109,24 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn exists(path: &Path) -> Failure {
+fn exists(path: &Path) -> CommandFailure {
     let path = path.display();
-    Failure::Usage(format!("{path} exists; move it away, or choose another place with --out"))
+    CommandFailure::Usage(format!(
+        "{path} exists; move it away, or choose another place with --out"
+    ))
 }
 
-fn creation_failure(path: &Path, error: &io::Error) -> Failure {
+fn creation_failure(path: &Path, error: &io::Error) -> CommandFailure {
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Usage(format!(
+        ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
             "no such directory: {}; make it first, or choose another place with --out",
             directory_of(path).display()
         )),
-        ErrorKind::InvalidFilename => Failure::Usage(format!(
+        ErrorKind::InvalidFilename => CommandFailure::Usage(format!(
             "{} is too long a name for a file; choose another with --out",
             path.display()
         )),
-        _ => Failure::writing(path, error),
+        _ => CommandFailure::writing(path, error),
     }
 }
 
@@ -179,9 +183,9 @@ mod tests {
     use super::*;
 
     /// Creates a file with a temporary name, as on a file system without `O_TMPFILE`.
-    fn create_named(path: &Path) -> Output {
+    fn create_named(path: &Path) -> OutputFile {
         let (file, temporary) = named(directory_of(path)).unwrap();
-        Output { file, path: path.to_owned(), temporary }
+        OutputFile { file, path: path.to_owned(), temporary }
     }
 
     fn entries(directory: &Path) -> usize {
@@ -192,8 +196,8 @@ mod tests {
     fn a_file_has_its_name_only_when_complete() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        let make: [fn(&Path) -> Output; 2] =
-            [|path| Output::create(path.to_owned()).unwrap(), create_named];
+        let make: [fn(&Path) -> OutputFile; 2] =
+            [|path| OutputFile::create(path.to_owned()).unwrap(), create_named];
         for create in make {
             let mut output = create(&path);
             output.append(b"headbody").unwrap();
@@ -213,16 +217,16 @@ mod tests {
     fn nothing_is_overwritten_and_all_names_are_given_or_none() {
         let directory = tempfile::tempdir().unwrap();
         let paths = ["first", "second"].map(|name| directory.path().join(name));
-        let make: [fn(&Path) -> Output; 2] =
-            [|path| Output::create(path.to_owned()).unwrap(), create_named];
+        let make: [fn(&Path) -> OutputFile; 2] =
+            [|path| OutputFile::create(path.to_owned()).unwrap(), create_named];
         for create in make {
             let outputs = paths.iter().map(|path| create(path)).collect();
             // Another process takes the second name.
             fs::write(&paths[1], "another's").unwrap();
-            assert!(matches!(publish_all(outputs), Err(Failure::Usage(_))));
+            assert!(matches!(publish_all(outputs), Err(CommandFailure::Usage(_))));
             assert_eq!(fs::read(&paths[1]).unwrap(), b"another's");
             assert_eq!(entries(directory.path()), 1);
-            assert!(matches!(Output::create(paths[1].clone()), Err(Failure::Usage(_))));
+            assert!(matches!(OutputFile::create(paths[1].clone()), Err(CommandFailure::Usage(_))));
             fs::remove_file(&paths[1]).unwrap();
         }
     }

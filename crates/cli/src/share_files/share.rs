@@ -5,11 +5,13 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use sharing::file::{HEADER_LEN, Header, PROTECTED_LEN, SelectError, Split, select_split};
+use sharing::file::{
+    HEADER_LEN, PROTECTED_LEN, ShareFileHeader, SplitParameters, SplitSelectionError, select_split,
+};
 use zeroize::Zeroizing;
 
-use super::input::Input;
-use crate::failure::Failure;
+use super::input::InputFile;
+use crate::failure::CommandFailure;
 
 /// A faulty file.
 #[derive(Serialize)]
@@ -35,31 +37,31 @@ impl fmt::Display for FaultyFile {
 }
 
 /// The shares of one split, at least as many as are needed.
-pub(crate) struct Shares {
+pub(crate) struct ShareFileSet {
     /// The split that they belong to.
-    pub(crate) split: Split,
+    pub(crate) split: SplitParameters,
     /// The shares.
-    pub(crate) files: Vec<ShareFile>,
+    pub(crate) files: Vec<ShareFileReader>,
     /// Other files that were given, which are not shares of this split.
     pub(crate) unrelated: Vec<FaultyFile>,
 }
 
-impl Shares {
+impl ShareFileSet {
     /// Reads the headers of all files and selects the split to join.
     ///
     /// # Errors
     /// If a file was given twice, or too few belong to the same split.
-    pub(crate) fn of(inputs: Vec<Input>) -> Result<Self, Failure> {
+    pub(crate) fn of(inputs: Vec<InputFile>) -> Result<Self, CommandFailure> {
         refuse_duplicates(&inputs)?;
         let mut candidates = Vec::new();
         let mut unrelated = Vec::new();
         for input in inputs {
-            match ShareFile::begin(input) {
+            match ShareFileReader::begin(input) {
                 Ok(file) => candidates.push(file),
                 Err(wrong) => unrelated.push(wrong),
             }
         }
-        let headers: Vec<Header> = candidates.iter().map(|file| file.header).collect();
+        let headers: Vec<ShareFileHeader> = candidates.iter().map(|file| file.header).collect();
         let split =
             select_split(&headers).map_err(|error| explain(error, &candidates, &unrelated))?;
         let (files, others): (Vec<_>, Vec<_>) =
@@ -76,7 +78,7 @@ impl Shares {
     ///
     /// # Errors
     /// If too few can be read.
-    pub(crate) fn read(&mut self, len: usize, position: u64) -> Result<(), Failure> {
+    pub(crate) fn read(&mut self, len: usize, position: u64) -> Result<(), CommandFailure> {
         let present = self.files.iter_mut().filter(|file| file.is_present());
         present.for_each(|file| file.read(len, position));
         self.refuse_too_few()
@@ -86,8 +88,8 @@ impl Shares {
     ///
     /// # Errors
     /// If too few end there.
-    pub(crate) fn read_end(&mut self) -> Result<(), Failure> {
-        self.files.iter_mut().filter(|file| file.is_present()).for_each(ShareFile::read_end);
+    pub(crate) fn read_end(&mut self) -> Result<(), CommandFailure> {
+        self.files.iter_mut().filter(|file| file.is_present()).for_each(ShareFileReader::read_end);
         self.refuse_too_few()
     }
 
@@ -99,7 +101,7 @@ impl Shares {
 
     /// All faulty files.
     pub(crate) fn wrong(self) -> Vec<FaultyFile> {
-        let files = self.files.iter().filter_map(ShareFile::fault);
+        let files = self.files.iter().filter_map(ShareFileReader::fault);
         files.chain(self.unrelated).collect()
     }
 
@@ -111,12 +113,12 @@ impl Shares {
     /// The missing and unrelated files, as the end of an error message.
     pub(crate) fn losses(&self) -> String {
         let lost = self.files.iter().filter(|file| !file.is_present());
-        let lost = lost.filter_map(ShareFile::fault).map(|wrong| wrong.to_string());
+        let lost = lost.filter_map(ShareFileReader::fault).map(|wrong| wrong.to_string());
         let unrelated = self.unrelated.iter().map(FaultyFile::to_string);
         lost.chain(unrelated).flat_map(|wrong| ["; left out ".to_owned(), wrong]).collect()
     }
 
-    fn refuse_too_few(&self) -> Result<(), Failure> {
+    fn refuse_too_few(&self) -> Result<(), CommandFailure> {
         let needed = usize::from(self.split.sharing().threshold());
         let found = self.files.iter().filter(|file| file.is_present()).count();
         if found >= needed {
@@ -124,16 +126,16 @@ impl Shares {
         }
         let advice = format!("give {} more", needed - found);
         let losses = self.losses();
-        Err(Failure::Refused(format!(
+        Err(CommandFailure::Refused(format!(
             "too few shares are whole: {found} of the {needed} that are needed; {advice}{losses}"
         )))
     }
 }
 
 /// One share file, and how far it was read.
-pub(crate) struct ShareFile {
-    input: Input,
-    header: Header,
+pub(crate) struct ShareFileReader {
+    input: InputFile,
+    header: ShareFileHeader,
     /// Its share of the current segment.
     buffer: Zeroizing<Vec<u8>>,
     /// Why it cannot be used any more, if so.
@@ -142,13 +144,13 @@ pub(crate) struct ShareFile {
     faults: Option<(u64, u64)>,
 }
 
-impl ShareFile {
-    fn begin(mut input: Input) -> Result<Self, FaultyFile> {
+impl ShareFileReader {
+    fn begin(mut input: InputFile) -> Result<Self, FaultyFile> {
         let mut bytes = [0; HEADER_LEN];
-        let header = input
-            .fill(&mut bytes)
-            .map_err(|error| cannot_be_read(&error))
-            .and_then(|len| Header::parse(&bytes[..len]).map_err(|error| error.to_string()));
+        let header =
+            input.fill(&mut bytes).map_err(|error| cannot_be_read(&error)).and_then(|len| {
+                ShareFileHeader::parse(&bytes[..len]).map_err(|error| error.to_string())
+            });
         match header {
             Ok(header) => {
                 let buffer = Zeroizing::new(vec![0; PROTECTED_LEN]);
@@ -165,7 +167,7 @@ impl ShareFile {
 
     /// The number of the share that it states.
     pub(crate) fn x(&self) -> u8 {
-        self.header.x()
+        self.header.coordinate()
     }
 
     /// Whether it could be used so far.
@@ -223,11 +225,11 @@ fn cannot_be_read(error: &io::Error) -> String {
 }
 
 /// Refuses one file under two names, and a name given twice.
-fn refuse_duplicates(inputs: &[Input]) -> Result<(), Failure> {
+fn refuse_duplicates(inputs: &[InputFile]) -> Result<(), CommandFailure> {
     for (i, input) in inputs.iter().enumerate() {
         if let Some(duplicate) = inputs[..i].iter().find(|other| other.is_same_file(input)) {
             let (one, other) = (duplicate.path().display(), input.path().display());
-            return Err(Failure::Usage(if duplicate.path() == input.path() {
+            return Err(CommandFailure::Usage(if duplicate.path() == input.path() {
                 format!("{one} was given twice; give each share once")
             } else {
                 format!("{one} and {other} are the same file; give each share once")
@@ -238,27 +240,31 @@ fn refuse_duplicates(inputs: &[Input]) -> Result<(), Failure> {
 }
 
 /// Explains why these files cannot be joined.
-fn explain(error: SelectError, files: &[ShareFile], unrelated: &[FaultyFile]) -> Failure {
+fn explain(
+    error: SplitSelectionError,
+    files: &[ShareFileReader],
+    unrelated: &[FaultyFile],
+) -> CommandFailure {
     let message = match error {
-        SelectError::NoShares => "there is no share to join".to_owned(),
-        SelectError::TooFew { needed, found } => format!(
+        SplitSelectionError::NoShares => "there is no share to join".to_owned(),
+        SplitSelectionError::TooFew { needed, found } => format!(
             "too few shares: {found} of the {needed} that are needed; give {} more",
             needed - found
         ),
-        SelectError::Duplicate(x) => {
+        SplitSelectionError::Duplicate(x) => {
             let names = names(files.iter().filter(|file| file.x() == x));
             format!(
                 "{names} both say that they are share {x}: copies, or changed; give one of them"
             )
         }
-        SelectError::MixedSplits { majority: Some(split) } => {
+        SplitSelectionError::MixedSplits { majority: Some(split) } => {
             let names = names(files.iter().filter(|file| file.header.split() != split));
             format!(
                 "the shares do not belong together: unlike most, {names} comes from another split, \
                  or its header was changed; leave it out, and give enough of the others"
             )
         }
-        SelectError::MixedSplits { majority: None } => format!(
+        SplitSelectionError::MixedSplits { majority: None } => format!(
             "the shares do not belong together: {}; nothing here tells which are the true ones; \
              give enough shares of one split, and no others",
             groups(files)
@@ -266,18 +272,18 @@ fn explain(error: SelectError, files: &[ShareFile], unrelated: &[FaultyFile]) ->
     };
     let message =
         unrelated.iter().fold(message, |message, wrong| format!("{message}; left out {wrong}"));
-    Failure::Refused(message)
+    CommandFailure::Refused(message)
 }
 
 /// The splits that the files claim to belong to.
-fn groups(files: &[ShareFile]) -> String {
-    let mut splits: Vec<Split> = Vec::new();
+fn groups(files: &[ShareFileReader]) -> String {
+    let mut splits: Vec<SplitParameters> = Vec::new();
     for split in files.iter().map(|file| file.header.split()) {
         if !splits.contains(&split) {
             splits.push(split);
         }
     }
-    let group = |split: &Split| {
+    let group = |split: &SplitParameters| {
         let members = files.iter().filter(|file| file.header.split() == *split);
         let (id, k) = (split.id(), split.sharing().threshold());
         format!("split {id} (which needs {k}) has {}", names(members))
@@ -286,7 +292,7 @@ fn groups(files: &[ShareFile]) -> String {
 }
 
 /// The names of the files, or of the first few.
-fn names<'a>(files: impl Iterator<Item = &'a ShareFile>) -> String {
+fn names<'a>(files: impl Iterator<Item = &'a ShareFileReader>) -> String {
     const MAX_SHOWN: usize = 4;
     let names: Vec<String> = files.map(|file| file.path().display().to_string()).collect();
     let shown = names[..names.len().min(MAX_SHOWN)].join(", ");

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use transport::{Choice, Options, Security, connect};
+use transport::{ConnectionOptions, ConnectionSecurity, TransportChoice, connect};
 
 /// The example of FIPS 197, appendix B.
 const KEY: &str = "2b7e151628aed2a6abf7158809cf4f3c";
@@ -433,7 +433,10 @@ fn two_parties_meet_at_a_relay() {
 fn a_party_that_goes_or_says_nothing_is_given_up() {
     let place = tempfile::tempdir().unwrap();
     let arguments = format!("--role garbler --circuit aes128 --input {KEY} --timeout 1");
-    let options = Options { transport: Choice::Named("tcp"), ..Options::new(Security::Insecure) };
+    let options = ConnectionOptions {
+        transport: TransportChoice::Named("tcp"),
+        ..ConnectionOptions::new(ConnectionSecurity::Insecure)
+    };
     for is_silent in [true, false] {
         let (garbler, address) = Running::listen(place.path(), &words(&arguments));
         let connection = connect(&address, &options).unwrap();

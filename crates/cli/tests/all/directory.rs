@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use directory::DirectoryResponder;
-use directory::addresses::Addresses;
-use directory::credentials::ServerKeys;
-use directory::message::{ASK_LEN, Nonce};
-use keys::{SecretKey, SharedKey};
+use directory::addresses::ChannelAddresses;
+use directory::credentials::DirectoryServerKeys;
+use directory::message::{DirectoryNonce, REQUEST_LEN};
+use keys::{IdentitySecretKey, SharedKey};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -73,19 +73,19 @@ const SHARED: &str = "shared_key = \"peers.key\"";
 /// changed by `change`.
 fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static) -> u16 {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-    let keys = ServerKeys {
+    let keys = DirectoryServerKeys {
         shared: Some(SharedKey::new(&[key; 32])),
-        secret: Some(SecretKey::new(&[key; 32])),
+        secret: Some(IdentitySecretKey::new(&[key; 32])),
     };
-    let teller = DirectoryResponder::new(Addresses::new(addresses).unwrap(), keys);
+    let teller = DirectoryResponder::new(ChannelAddresses::new(addresses).unwrap(), keys);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut ask = [0; ASK_LEN];
+            let mut ask = [0; REQUEST_LEN];
             stream.read_exact(&mut ask).unwrap();
-            let reply = teller.answer(&ask, Nonce::new([5; 32])).unwrap();
+            let reply = teller.answer(&ask, DirectoryNonce::new([5; 32])).unwrap();
             stream.write_all(&change(reply.encode())).unwrap();
         }
     });
@@ -127,7 +127,7 @@ fn added_peers_are_listed_until_they_are_removed() {
 fn peers_are_learnt_and_refreshed() {
     for scheme in ["hmac", "ed25519"] {
         let port = peer(1, &["127.0.0.1:6522", "198.51.100.1:6522"], |reply| reply);
-        let public = format!("public_key = \"{}\"", SecretKey::new(&[1; 32]).public());
+        let public = format!("public_key = \"{}\"", IdentitySecretKey::new(&[1; 32]).public());
         let proxy = Proxy::new(port, if scheme == "hmac" { SHARED } else { &public });
         assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
         let reached = "127.0.0.1 is reached at 127.0.0.1:6522, 198.51.100.1:6522";

@@ -148,7 +148,7 @@ fn only_the_named_senders_are_admitted() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(from.path().join("a"), "new").unwrap();
     fs::write(from.path().join("own.key"), "07".repeat(32)).unwrap();
-    let own = keys::SecretKey::new(&[7; 32]).public().to_string();
+    let own = keys::IdentitySecretKey::new(&[7; 32]).public().to_string();
     let receiver = Receiver::start(to.path(), &["--peer", &own]);
     let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
     assert_eq!(code, 3);

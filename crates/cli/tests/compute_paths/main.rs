@@ -11,7 +11,7 @@ use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 
 use emulation::{Process, network, until};
-use lab::{Network, sandbox};
+use lab::{EmulatedNetwork, sandbox};
 use libtest_mimic::{Arguments, Trial as Test};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 /// Two hosts with a link.
 struct Pair {
-    network: Network,
+    network: EmulatedNetwork,
     directory: tempfile::TempDir,
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Network, Trial, TrialContext};
+use lab::{EmulatedHost, EmulatedNetwork, Trial, TrialContext};
 
 /// The time limit for conditions without one of their own.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,10 +25,10 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Instant {
 }
 
 /// The network of a topology in TOML. Its taps write to the directory `results`.
-pub(crate) fn network(topology: &str, results: &Path) -> Network {
+pub(crate) fn network(topology: &str, results: &Path) -> EmulatedNetwork {
     let trial: Trial = toml::from_str(topology).unwrap();
     let context = TrialContext { seed: 1, files: results, results, number: 1 };
-    Network::new(&trial, context).unwrap()
+    EmulatedNetwork::new(&trial, context).unwrap()
 }
 
 /// A program on a host. It is killed when this is dropped.
@@ -36,7 +36,7 @@ pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
     /// Starts a program on a host. Its standard output and error replace the file `log`.
-    pub(crate) fn start(host: &Host, command: &mut Command, log: &Path) -> Self {
+    pub(crate) fn start(host: &EmulatedHost, command: &mut Command, log: &Path) -> Self {
         let file = File::create(log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Self(host.run(|| command.spawn()).unwrap().unwrap())

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Network, sandbox};
+use lab::{EmulatedHost, EmulatedNetwork, sandbox};
 use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
@@ -46,7 +46,7 @@ pub(crate) const CHANNELS: [&str; 3] = ["a", "b", "c"];
 
 /// The hosts, the links, and a directory for files.
 pub(crate) struct Topology {
-    network: Network,
+    network: EmulatedNetwork,
     place: TempDir,
 }
 
@@ -59,7 +59,7 @@ impl Topology {
         Self { network, place }
     }
 
-    pub(crate) fn host(&self, name: &str) -> &Host {
+    pub(crate) fn host(&self, name: &str) -> &EmulatedHost {
         self.network.host(name).unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Faults of a channel at either end.
 
-use lab::Direction;
+use lab::LinkDirection;
 
 use crate::testbed::{End, FAULTY, LINKS, Testbed};
 
@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     LinkDown(End),
     /// The link of channel 2 loses all packets in these directions, without a notification to the
     /// ends.
-    Wire(&'static [Direction]),
+    Wire(&'static [LinkDirection]),
     /// Incoming packets on channel 2 are dropped at an end.
     DropIn(End),
     /// Outgoing packets on channel 2 are dropped at an end.
@@ -30,13 +30,13 @@ impl Fault {
         Self::LinkDown(End::Server),
         Self::DropAll(End::Client),
         Self::DropAll(End::Server),
-        Self::Wire(&Direction::BOTH),
+        Self::Wire(&LinkDirection::BOTH),
         Self::DropOut(End::Client),
         Self::DropOut(End::Server),
         Self::DropIn(End::Client),
         Self::DropIn(End::Server),
-        Self::Wire(&[Direction::Forward]),
-        Self::Wire(&[Direction::Back]),
+        Self::Wire(&[LinkDirection::Forward]),
+        Self::Wire(&[LinkDirection::Back]),
         Self::Killed(End::Server),
         Self::HostDown,
     ];
@@ -51,7 +51,7 @@ impl Fault {
         let at = |end: End| end.host();
         match self {
             Self::LinkDown(end) => format!("link down at the {}", at(end)),
-            Self::Wire([_]) if self == Self::Wire(&[Direction::Forward]) => {
+            Self::Wire([_]) if self == Self::Wire(&[LinkDirection::Forward]) => {
                 "blackhole on the way, client to server".into()
             }
             Self::Wire([_]) => "blackhole on the way, server to client".into(),
@@ -89,7 +89,7 @@ impl Fault {
             Self::Killed(end) => testbed.kill(end),
             Self::HostDown => {
                 for link in LINKS {
-                    testbed.cut(link, &Direction::BOTH, true);
+                    testbed.cut(link, &LinkDirection::BOTH, true);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use micss::status::ChannelState;
+use micss::status::StreamChannelState;
 
 use crate::faults::Fault;
 use crate::testbed::{Download, End, Service, TOPOLOGY, Testbed, until};
@@ -83,7 +83,7 @@ fn attempt(fault: Fault) -> Observation {
     let download = testbed.download();
     for end in End::BOTH {
         for place in 0..3 {
-            let is_up = || testbed.channel(end, place).unwrap().state == ChannelState::Up;
+            let is_up = || testbed.channel(end, place).unwrap().state == StreamChannelState::Up;
             until("all channels are up", is_up);
             assert!(testbed.page(end, &[]).contains("  up "), "{}", testbed.page(end, &[]));
         }
@@ -167,7 +167,7 @@ fn names(fault: Fault, testbed: &Testbed, end: End, begin: Instant) -> [Duration
         if status.is_none() {
             let is_down = |place: usize| {
                 let channel = testbed.channel(end, place);
-                channel.is_some_and(|c| c.state == ChannelState::Down && c.state_s.is_some())
+                channel.is_some_and(|c| c.state == StreamChannelState::Down && c.state_s.is_some())
             };
             status = all(&is_down).then(|| begin.elapsed());
         }

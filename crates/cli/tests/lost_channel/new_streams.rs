@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Direction;
-use micss::status::ChannelState;
+use lab::LinkDirection;
+use micss::status::StreamChannelState;
 
 use crate::testbed::{Download, End, FAULTY, Service, TOPOLOGY, Testbed, until};
 
@@ -27,7 +27,7 @@ fn wait_for_data(download: &Download) {
     until("data arrives", || download.bytes() > before);
 }
 
-fn wait_for_state(testbed: &Testbed, state: ChannelState) {
+fn wait_for_state(testbed: &Testbed, state: StreamChannelState) {
     for end in End::BOTH {
         until("the state is noticed", || testbed.channel(end, 1).unwrap().state == state);
     }
@@ -47,8 +47,8 @@ fn opening_times(testbed: &Testbed) -> Vec<Duration> {
 pub(crate) fn new_streams_open_at_once_while_a_channel_is_lost() {
     let testbed = start();
     let download = testbed.download();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
-    wait_for_state(&testbed, ChannelState::Down);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
+    wait_for_state(&testbed, StreamChannelState::Down);
     let mut seen = Vec::new();
     for _ in 0..3 {
         let times = opening_times(&testbed);
@@ -66,15 +66,15 @@ pub(crate) fn new_streams_open_at_once_while_a_channel_is_lost() {
 pub(crate) fn new_streams_use_a_channel_that_has_returned() {
     let testbed = start();
     let download = testbed.download();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
-    wait_for_state(&testbed, ChannelState::Down);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
+    wait_for_state(&testbed, StreamChannelState::Down);
     let ready = |place| testbed.channel(End::Client, place).unwrap().ready;
     until("sets without the channel are ready", || ready(0) == POOL_SIZE && ready(1) == 0);
-    testbed.cut(FAULTY, &Direction::BOTH, false);
-    wait_for_state(&testbed, ChannelState::Up);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, false);
+    wait_for_state(&testbed, StreamChannelState::Up);
     until("all sets have the channel", || ready(0) == POOL_SIZE && ready(1) == POOL_SIZE);
     let streams: Vec<Download> = (0..6).map(|_| testbed.download()).collect();
-    testbed.cut("a", &Direction::BOTH, true);
+    testbed.cut("a", &LinkDirection::BOTH, true);
     thread::sleep(Duration::from_millis(500));
     streams.iter().for_each(wait_for_data);
     drop(download);

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Direction;
-use micss::status::{Channel, ChannelState};
+use lab::LinkDirection;
+use micss::status::{StreamChannelState, StreamChannelStatus};
 
 use crate::testbed::{Download, End, FAULTY, NO_POOL, Service, TOPOLOGY, Testbed, until};
 
@@ -12,20 +12,20 @@ use crate::testbed::{Download, End, FAULTY, NO_POOL, Service, TOPOLOGY, Testbed,
 const OUTAGE: Duration = Duration::from_secs(8);
 
 fn is_lost(testbed: &Testbed, end: End) -> bool {
-    testbed.channel(end, 1).unwrap().state == ChannelState::Down
+    testbed.channel(end, 1).unwrap().state == StreamChannelState::Down
 }
 
 pub(crate) fn new_streams_wait_if_configured() {
     let settings = "on_lost_channel = \"wait\"\nlost_channel_timeout_s = 60";
     let testbed = Testbed::start(TOPOLOGY, [settings, ""], Service::Speaks);
     let download = testbed.download();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
     until("the channel is lost", || is_lost(&testbed, End::Client));
     thread::scope(|scope| {
         let asking = scope.spawn(|| testbed.ask());
         thread::sleep(OUTAGE);
         assert!(!asking.is_finished(), "it waits");
-        testbed.cut(FAULTY, &Direction::BOTH, false);
+        testbed.cut(FAULTY, &LinkDirection::BOTH, false);
         let second = Download::of(asking.join().unwrap());
         until("it is served", || second.bytes() > 0);
         wait_for_more(&download);
@@ -52,14 +52,14 @@ pub(crate) fn streams_survive_an_outage_without_a_pool() {
 fn survive(settings: &str) {
     let testbed = Testbed::start(TOPOLOGY, [settings, ""], Service::Speaks);
     let download = testbed.download();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
     for end in End::BOTH {
         until("the channel is lost", || is_lost(&testbed, end));
     }
     thread::sleep(OUTAGE);
     let (_, code) = testbed.ask();
     assert_ne!(code, 0, "a new one fails");
-    testbed.cut(FAULTY, &Direction::BOTH, false);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, false);
     for end in End::BOTH {
         until("the channel is back", || !is_lost(&testbed, end));
         until("the log says so", || testbed.log(end).contains(" answers again after "));
@@ -73,7 +73,7 @@ pub(crate) fn streams_continue_with_two_of_three_channels() {
     let testbed = Testbed::start(TOPOLOGY, ["threshold = 2", ""], Service::Speaks);
     let download = testbed.download();
     let begin = Instant::now();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
     for end in End::BOTH {
         until("the channel is lost", || is_lost(&testbed, end));
     }
@@ -90,7 +90,9 @@ pub(crate) fn a_killed_client_is_not_a_lost_channel() {
     let _download = testbed.download();
     testbed.kill(End::Client);
     until("its streams end", || testbed.status(End::Server).unwrap().streams.under_way == 0);
-    let unused = |channel: &Channel| channel.state == ChannelState::Unknown && channel.peers == 0;
+    let unused = |channel: &StreamChannelStatus| {
+        channel.state == StreamChannelState::Unknown && channel.peers == 0
+    };
     until("it is forgotten", || testbed.status(End::Server).unwrap().channels.iter().all(unused));
     assert!(!testbed.log(End::Server).contains(" is lost"), "{}", testbed.log(End::Server));
 }
@@ -103,7 +105,7 @@ pub(crate) fn a_lost_channel_is_reported_while_streams_are_idle() {
     // The streams must be idle for a while.
     thread::sleep(Duration::from_secs(10));
     let begin = Instant::now();
-    testbed.cut(FAULTY, &Direction::BOTH, true);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
     for end in End::BOTH {
         until("the channel is lost", || is_lost(&testbed, end));
         println!("idle: the {} names it after {:.1?}", end.host(), begin.elapsed());

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use lab::Direction;
+use lab::LinkDirection;
 
 use crate::testbed::{End, LINKS, Service, TOPOLOGY, Testbed};
 
@@ -33,15 +33,15 @@ impl Link {
         self.is_cut = !self.is_cut;
         let now = humantime::format_rfc3339_millis(SystemTime::now());
         if !self.is_cut {
-            testbed.cut(self.name, &Direction::BOTH, false);
+            testbed.cut(self.name, &LinkDirection::BOTH, false);
             self.changes.push(format!("{now} {} is whole", self.name));
             self.changes_at += Duration::from_millis(2_000 + random.u64(..30_000));
             return;
         }
-        let directions: &[Direction] = match random.u8(..4) {
-            0 => &[Direction::Forward],
-            1 => &[Direction::Back],
-            _ => &Direction::BOTH,
+        let directions: &[LinkDirection] = match random.u8(..4) {
+            0 => &[LinkDirection::Forward],
+            1 => &[LinkDirection::Back],
+            _ => &LinkDirection::BOTH,
         };
         testbed.cut(self.name, directions, true);
         self.changes.push(format!("{now} {} loses all {directions:?}", self.name));

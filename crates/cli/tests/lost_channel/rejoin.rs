@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Direction;
+use lab::LinkDirection;
 
 use crate::testbed::{Download, End, FAULTY, LINKS, Service, TOPOLOGY, Testbed, until};
 
@@ -35,11 +35,11 @@ pub(crate) fn a_stream_uses_a_returned_channel_when_another_is_lost() {
     let testbed = Testbed::start(TOPOLOGY, ["threshold = 2", ""], Service::Speaks);
     let download = testbed.download();
     for (link, outage, pause) in [("a", 17, 15), ("b", 30, 0)] {
-        testbed.cut(link, &Direction::BOTH, true);
+        testbed.cut(link, &LinkDirection::BOTH, true);
         let silence = longest_silence(&download, outage_s(outage.min(8)));
         println!("channel {link} is out: longest silence {silence:.1?}");
         assert!(silence <= MAX_SILENCE, "{silence:?}");
-        testbed.cut(link, &Direction::BOTH, false);
+        testbed.cut(link, &LinkDirection::BOTH, false);
         if pause > 0 {
             until("it can lose one again", || {
                 End::BOTH.iter().all(|&end| {
@@ -67,10 +67,10 @@ pub(crate) fn a_full_stream_that_needs_all_goes_on_when_the_channel_returns() {
 fn resume(service: Service) {
     let testbed = Testbed::start(TOPOLOGY, ["", ""], service);
     let (download, outage) = (testbed.download(), outage_s(14));
-    testbed.cut(FAULTY, &Direction::BOTH, true);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, true);
     thread::sleep(outage);
     let before = download.bytes();
-    testbed.cut(FAULTY, &Direction::BOTH, false);
+    testbed.cut(FAULTY, &LinkDirection::BOTH, false);
     let back = Instant::now();
     until("data comes again", || download.bytes() > before + 200_000);
     let took = back.elapsed();
@@ -104,9 +104,9 @@ pub(crate) fn channels_fail_in_turn() {
     let download = testbed.download();
     for round in 0..4 {
         let link = LINKS[round % 3];
-        testbed.cut(link, &Direction::BOTH, true);
+        testbed.cut(link, &LinkDirection::BOTH, true);
         let silence = longest_silence(&download, Duration::from_secs(5));
-        testbed.cut(link, &Direction::BOTH, false);
+        testbed.cut(link, &LinkDirection::BOTH, false);
         let spare = || testbed.status(End::Client).is_some_and(|s| s.redundancy.spare == [0, 1]);
         until("it can lose one again", spare);
         assert!(silence <= MAX_SILENCE, "{silence:?}");

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Direction;
+use lab::LinkDirection;
 
 use crate::faults::Fault;
 use crate::testbed::{End, Service, TOPOLOGY, Testbed, until};
@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(400);
 
 /// The faults of channel 2.
 const FAULTS: [Fault; 3] =
-    [Fault::Wire(&Direction::BOTH), Fault::LinkDown(End::Client), Fault::LinkDown(End::Server)];
+    [Fault::Wire(&LinkDirection::BOTH), Fault::LinkDown(End::Client), Fault::LinkDown(End::Server)];
 
 /// When this process first asked.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);

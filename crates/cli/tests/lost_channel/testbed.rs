@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Host, Network, sandbox};
-use micss::status::{Channel, Status};
+use lab::{EmulatedHost, EmulatedLinkConditions, EmulatedNetwork, LinkDirection, sandbox};
+use micss::status::{MicssStatus, StreamChannelStatus};
 use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
@@ -60,7 +60,7 @@ impl End {
 pub(crate) struct Testbed {
     // First, because they must be killed before their hosts vanish.
     ends: [Option<Process>; 2],
-    network: Network,
+    network: EmulatedNetwork,
     place: TempDir,
     socks: SocketAddr,
     service: SocketAddr,
@@ -130,7 +130,7 @@ impl Testbed {
         self.ends[end as usize] = None;
     }
 
-    pub(crate) fn host(&self, end: End) -> &Host {
+    pub(crate) fn host(&self, end: End) -> &EmulatedHost {
         self.network.host(end.host()).unwrap()
     }
 
@@ -144,12 +144,12 @@ impl Testbed {
     }
 
     /// Makes a link lose all packets in these directions, or restores it.
-    pub(crate) fn cut(&self, link: &str, directions: &[Direction], is_cut: bool) {
+    pub(crate) fn cut(&self, link: &str, directions: &[LinkDirection], is_cut: bool) {
         for &direction in directions {
             let usual = self.network.conditions(link, direction).unwrap();
             let loss = if is_cut { 1.0 } else { usual.loss };
             let link = self.network.link(link).unwrap();
-            link.set(direction, Conditions { loss, ..usual }).unwrap();
+            link.set(direction, EmulatedLinkConditions { loss, ..usual }).unwrap();
         }
     }
 
@@ -167,7 +167,7 @@ impl Testbed {
     }
 
     /// The status of an end, if it answers.
-    pub(crate) fn status(&self, end: End) -> Option<Status> {
+    pub(crate) fn status(&self, end: End) -> Option<MicssStatus> {
         let name = end.command();
         let socket = self.directory(end).join(format!("{name}-{name}.sock"));
         let mut text = String::new();
@@ -176,7 +176,7 @@ impl Testbed {
     }
 
     /// The status of one of its channels.
-    pub(crate) fn channel(&self, end: End, place: usize) -> Option<Channel> {
+    pub(crate) fn channel(&self, end: End, place: usize) -> Option<StreamChannelStatus> {
         self.status(end).map(|mut status| status.channels.swap_remove(place))
     }
 
@@ -221,7 +221,7 @@ fn piece(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|i| u8::try_from(i % 251).unwrap()).collect()
 }
 
-fn start_service(host: &Host, service: Service) -> SocketAddr {
+fn start_service(host: &EmulatedHost, service: Service) -> SocketAddr {
     let listener = host.run(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keys::RsaPublicKey;
-use lab::{Network, sandbox};
-use quorum::api::{Client, Encoding};
-use quorum::node::Status;
+use lab::{EmulatedNetwork, sandbox};
+use quorum::api::{ApiEncoding, QuorumApiClient};
+use quorum::node::QuorumNodeStatus;
 use quorum::store::audit;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
     // First, because they must be killed before their hosts vanish.
     processes: BTreeMap<usize, Process>,
     pub(crate) signers: Signers,
-    pub(crate) network: Network,
+    pub(crate) network: EmulatedNetwork,
     pub(crate) runtime: Runtime,
     place: TempDir,
     /// How often each server was started.
@@ -181,12 +181,12 @@ impl Cluster {
     }
 
     /// The API of a server.
-    pub(crate) fn client(&self, server: usize) -> Client {
-        Client::new(&self.directory(server).join("api"))
+    pub(crate) fn client(&self, server: usize) -> QuorumApiClient {
+        QuorumApiClient::new(&self.directory(server).join("api"))
     }
 
     /// What a server tells of itself.
-    pub(crate) fn status(&self, server: usize) -> Option<Status> {
+    pub(crate) fn status(&self, server: usize) -> Option<QuorumNodeStatus> {
         if self.paused == Some(server) {
             return None;
         }
@@ -226,7 +226,7 @@ impl Cluster {
         self.check_epochs();
         for &server in &self.group {
             let client = self.client(server);
-            let signing = client.sign(REGISTERED.as_bytes().into(), Encoding::default());
+            let signing = client.sign(REGISTERED.as_bytes().into(), ApiEncoding::default());
             let signature = self.runtime.block_on(signing);
             let signature = signature.unwrap_or_else(|error| panic!("{error}{}", self.logs()));
             assert!(self.openssl_accepts(REGISTERED.as_bytes(), &signature));

@@ -9,10 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use keys::SecretKey;
-use keys::rsa::Encoding;
-use quorum::links::{Inbox, Lane, Links, MAX_MESSAGE_LEN, MAX_URGENT_LEN, Peer, Topic};
-use quorum::signing::Query;
+use keys::IdentitySecretKey;
+use keys::rsa::RsaEncoding;
+use quorum::links::{
+    LinkLane, LinkTopic, MAX_MESSAGE_LEN, MAX_URGENT_LEN, QuorumLinks, QuorumPeer, TopicInbox,
+};
+use quorum::signing::PartialSignQuery;
 use rustix::process::nice;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -65,19 +67,19 @@ impl Attack {
     ];
 
     /// The message with this number, and how it is sent.
-    fn message(self, number: u64) -> (Topic, Lane, Bytes) {
+    fn message(self, number: u64) -> (LinkTopic, LinkLane, Bytes) {
         match self {
             Self::Empty | Self::Reconnecting if number.is_multiple_of(2) => {
-                (Topic::Refresh, Lane::Bulk, Bytes::new())
+                (LinkTopic::Refresh, LinkLane::Bulk, Bytes::new())
             }
             Self::Empty | Self::Reconnecting => {
-                (Topic::ALL[(number / 2 % 3) as usize], Lane::Urgent, Bytes::new())
+                (LinkTopic::ALL[(number / 2 % 3) as usize], LinkLane::Urgent, Bytes::new())
             }
             Self::Long if number.is_multiple_of(2) => {
-                (Topic::Refresh, Lane::Bulk, zeros(MAX_MESSAGE_LEN))
+                (LinkTopic::Refresh, LinkLane::Bulk, zeros(MAX_MESSAGE_LEN))
             }
             Self::Long => {
-                (Topic::ALL[(number / 2 % 3) as usize], Lane::Urgent, zeros(MAX_URGENT_LEN))
+                (LinkTopic::ALL[(number / 2 % 3) as usize], LinkLane::Urgent, zeros(MAX_URGENT_LEN))
             }
             Self::Repeated => request(number, REGISTERED.into()),
             Self::Different | Self::Deaf => request(number, format!("{RULE}{number}")),
@@ -94,28 +96,28 @@ fn zeros(len: usize) -> Bytes {
 }
 
 /// A request for all partial signatures that a server can give.
-fn request(number: u64, message: String) -> (Topic, Lane, Bytes) {
-    let (encoding, message) = (Encoding::Pkcs1, message.into_bytes());
-    let query = Query { epoch: 1, signers: None, encoding, message };
+fn request(number: u64, message: String) -> (LinkTopic, LinkLane, Bytes) {
+    let (encoding, message) = (RsaEncoding::Pkcs1, message.into_bytes());
+    let query = PartialSignQuery { epoch: 1, signers: None, encoding, message };
     let mut bytes = vec![1];
     bytes.extend(number.to_be_bytes());
     bytes.extend(query.to_bytes());
-    (Topic::Signing, Lane::Urgent, bytes.into())
+    (LinkTopic::Signing, LinkLane::Urgent, bytes.into())
 }
 
 /// The hostile server.
 struct Hostile {
-    links: Links,
-    inboxes: [Inbox; 3],
-    others: Vec<Peer>,
+    links: QuorumLinks,
+    inboxes: [TopicInbox; 3],
+    others: Vec<QuorumPeer>,
 }
 
 impl Hostile {
     async fn start() -> Self {
         let place: SocketAddr = format!("{}:{PORT}", address(HOSTILE)).parse().unwrap();
         let listening = service::listening::listen([place], &[]).await.unwrap();
-        let (links, inboxes) = Links::start(key(HOSTILE), listening);
-        let others = HONEST.map(|server| Peer {
+        let (links, inboxes) = QuorumLinks::start(key(HOSTILE), listening);
+        let others = HONEST.map(|server| QuorumPeer {
             key: key(server).public(),
             address: format!("{}:{PORT}", address(server)).parse().unwrap(),
         });
@@ -158,8 +160,8 @@ impl Hostile {
     }
 }
 
-fn key(server: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(server).unwrap(); 32])
+fn key(server: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(server).unwrap(); 32])
 }
 
 /// What a server has: its resident memory and its store, in bytes.

@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Instant;
 
-use quorum::api::ClientError;
+use quorum::api::QuorumApiError;
 
 use crate::cluster::{Cluster, FIRST, SECOND, SERVERS};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
@@ -103,7 +103,7 @@ fn killed(
             cluster.until("it answers", || cluster.status(server).is_some());
             // If the refresh is over, it is refused. Until the new servers listen, too.
             cluster.until("it may approve", || match cluster.try_approve(server, &to) {
-                Err(ClientError::Refused { status: 503, .. }) => cluster.is_at(Step::Open),
+                Err(QuorumApiError::Refused { status: 503, .. }) => cluster.is_at(Step::Open),
                 _ => true,
             });
         }

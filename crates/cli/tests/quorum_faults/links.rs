@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use lab::{Conditions, Direction, Host, Network};
+use lab::{EmulatedHost, EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 
 use crate::emulation;
 
@@ -11,7 +11,7 @@ use crate::emulation;
 const SWITCH: &str = "switch";
 
 /// The hosts of servers 1 to `count`, and their links with this delay.
-pub(crate) fn network(count: usize, delay_ms: u32) -> Network {
+pub(crate) fn network(count: usize, delay_ms: u32) -> EmulatedNetwork {
     let servers = (1..=count).map(|server| {
         format!(
             "[hosts.s{server}]\n[links.l{server}]\nhosts = [\"s{server}\", \"{SWITCH}\"]\n\
@@ -37,7 +37,7 @@ pub(crate) fn address(server: usize) -> String {
 }
 
 /// Runs commands of `ip`, one on each line.
-fn ip(host: &Host, commands: &str) {
+fn ip(host: &EmulatedHost, commands: &str) {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -52,7 +52,7 @@ pub(crate) struct Cut(String);
 
 impl Cut {
     /// Drops what the servers `from` send to the servers `to`.
-    pub(crate) fn one_way(network: &Network, from: &[usize], to: &[usize]) -> Self {
+    pub(crate) fn one_way(network: &EmulatedNetwork, from: &[usize], to: &[usize]) -> Self {
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let rule = |(from, to)| format!("from {} to {} blackhole\n", address(from), address(to));
         let cut = Self(pairs.map(rule).collect());
@@ -61,17 +61,17 @@ impl Cut {
     }
 
     /// Drops everything between the servers of one side and of the other.
-    pub(crate) fn between(network: &Network, one: &[usize], other: &[usize]) -> Self {
+    pub(crate) fn between(network: &EmulatedNetwork, one: &[usize], other: &[usize]) -> Self {
         let there = Self::one_way(network, one, other);
         let back = Self::one_way(network, other, one);
         Self(there.0 + &back.0)
     }
 
-    pub(crate) fn heal(self, network: &Network) {
+    pub(crate) fn heal(self, network: &EmulatedNetwork) {
         self.apply(network, "del");
     }
 
-    fn apply(&self, network: &Network, verb: &str) {
+    fn apply(&self, network: &EmulatedNetwork, verb: &str) {
         let rules = self.0.lines().map(|rule| format!("rule {verb} {rule}\n"));
         ip(network.host(SWITCH).unwrap(), &rules.collect::<String>());
     }
@@ -79,10 +79,19 @@ impl Cut {
 
 /// Makes the link of a server lose this part of all packets in these directions: forward is from
 /// the server.
-pub(crate) fn lose(network: &Network, server: usize, directions: &[Direction], loss: f64) {
+pub(crate) fn lose(
+    network: &EmulatedNetwork,
+    server: usize,
+    directions: &[LinkDirection],
+    loss: f64,
+) {
     let name = format!("l{server}");
     for &direction in directions {
         let usual = network.conditions(&name, direction).unwrap();
-        network.link(&name).unwrap().set(direction, Conditions { loss, ..usual }).unwrap();
+        network
+            .link(&name)
+            .unwrap()
+            .set(direction, EmulatedLinkConditions { loss, ..usual })
+            .unwrap();
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lab::Direction;
-use quorum::api::Encoding;
+use lab::LinkDirection;
+use quorum::api::ApiEncoding;
 
 use crate::cluster::Cluster;
 use crate::links::{self, Cut};
@@ -36,7 +36,7 @@ pub(crate) fn every_partition() {
     let steps = [Step::Open, Step::SessionKeys, Step::Dealing, Step::Proved, Step::Computed];
     let outcomes = steps.map(|step| old_from_new(&mut cluster, step));
     print("old and new group", outcomes.into());
-    let outcomes = [Direction::Forward, Direction::Back];
+    let outcomes = [LinkDirection::Forward, LinkDirection::Back];
     let outcomes = outcomes.map(|direction| deaf_or_mute(&mut cluster, direction));
     print("one server sends or receives nothing", outcomes.into());
     print("a tenth of all packets is lost", vec![lossy(&mut cluster)]);
@@ -70,7 +70,7 @@ fn halves(cluster: &mut Cluster) -> Outcome {
     sign_for(cluster, CUT, 20);
     for &server in &group {
         let client = cluster.client(server);
-        let signing = client.sign(b"release of a half".as_slice().into(), Encoding::default());
+        let signing = client.sign(b"release of a half".as_slice().into(), ApiEncoding::default());
         cluster.runtime.block_on(signing).unwrap_or_else(|error| panic!("{server}: {error}"));
         let status = cluster.status(server).unwrap();
         assert_eq!(status.health.epoch, Some(cluster.epoch));
@@ -113,7 +113,7 @@ fn old_from_new(cluster: &mut Cluster, step: Step) -> Outcome {
     outcome
 }
 
-fn deaf_or_mute(cluster: &mut Cluster, direction: Direction) -> Outcome {
+fn deaf_or_mute(cluster: &mut Cluster, direction: LinkDirection) -> Outcome {
     let group = cluster.group.clone();
     cluster.begin_faults(&group[..1]);
     links::lose(&cluster.network, group[0], &[direction], 1.0);
@@ -128,12 +128,12 @@ fn lossy(cluster: &mut Cluster) -> Outcome {
     let all: Vec<usize> = group.iter().chain(&cluster.other_group()).copied().collect();
     cluster.begin_faults(&all);
     for &it in &all {
-        links::lose(&cluster.network, it, &Direction::BOTH, 0.1);
+        links::lose(&cluster.network, it, &LinkDirection::BOTH, 0.1);
     }
     let to = approve(cluster, [group[0], group[1]]);
     cluster.until_step(Step::HeaderSigned);
     for &it in &all {
-        links::lose(&cluster.network, it, &Direction::BOTH, 0.0);
+        links::lose(&cluster.network, it, &LinkDirection::BOTH, 0.0);
     }
     finish(cluster, to)
 }
@@ -146,9 +146,9 @@ fn flapping(cluster: &mut Cluster) -> Outcome {
     cluster.begin_faults(&all);
     approve(cluster, [group[0], group[1]]);
     for &server in &all {
-        links::lose(&cluster.network, server, &Direction::BOTH, 1.0);
+        links::lose(&cluster.network, server, &LinkDirection::BOTH, 1.0);
         sign_for(cluster, Duration::from_secs(6), 5);
-        links::lose(&cluster.network, server, &Direction::BOTH, 0.0);
+        links::lose(&cluster.network, server, &LinkDirection::BOTH, 0.0);
     }
     finish(cluster, to)
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use quorum::api::{ClientError, Refresh, RefreshStep};
-use quorum::node::Status;
+use quorum::api::{QuorumApiError, RefreshStatus, RefreshStep};
+use quorum::node::QuorumNodeStatus;
 
 use crate::cluster::{Cluster, FIRST, SECOND, SERVERS, list_of};
 
@@ -44,8 +44,8 @@ impl Step {
     ];
 
     /// The step in which a server is on the way to an epoch.
-    fn of(status: &Status, epoch: u64) -> Option<Self> {
-        let Refresh { step, done, .. } =
+    fn of(status: &QuorumNodeStatus, epoch: u64) -> Option<Self> {
+        let RefreshStatus { step, done, .. } =
             status.refresh.as_ref().filter(|refresh| refresh.epoch == epoch)?;
         Some(match (step, done) {
             (RefreshStep::Approving, _) => Self::Approving,
@@ -108,14 +108,14 @@ impl Cluster {
     /// not to answer.
     pub(crate) fn approve(&self, server: usize, group: &[usize]) {
         self.until("it is approved", || match self.try_approve(server, group) {
-            Err(ClientError::Refused { status: 503, .. }) => false,
+            Err(QuorumApiError::Refused { status: 503, .. }) => false,
             Err(error) => panic!("server {server}: {error}{}", self.logs()),
             Ok(()) => true,
         });
     }
 
     /// The same, at a server that may have done it.
-    pub(crate) fn try_approve(&self, server: usize, group: &[usize]) -> Result<(), ClientError> {
+    pub(crate) fn try_approve(&self, server: usize, group: &[usize]) -> Result<(), QuorumApiError> {
         let client = self.client(server);
         self.runtime.block_on(client.start_refresh(list_of(group))).map(|_| ())
     }

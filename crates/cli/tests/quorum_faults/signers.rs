@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use keys::RsaPublicKey;
-use quorum::api::{Client, ClientError, Encoding};
+use quorum::api::{ApiEncoding, QuorumApiClient, QuorumApiError};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -69,7 +69,7 @@ impl Signers {
         });
         let start = |(i, socket): (usize, PathBuf)| {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.run(i + 1, &Client::new(&socket)))
+            thread::spawn(move || shared.run(i + 1, &QuorumApiClient::new(&socket)))
         };
         let threads = sockets.into_iter().enumerate().map(start).collect();
         Self { shared, threads }
@@ -138,7 +138,7 @@ impl Drop for Signers {
 }
 
 impl Shared {
-    fn run(&self, server: usize, client: &Client) {
+    fn run(&self, server: usize, client: &QuorumApiClient) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let fault = &self.faults[server - 1];
         for number in 0_u64.. {
@@ -151,7 +151,7 @@ impl Shared {
             };
             let before = fault.load(Ordering::SeqCst);
             let begun = Instant::now();
-            let signing = client.sign(message.clone().into_bytes().into(), Encoding::Pkcs1);
+            let signing = client.sign(message.clone().into_bytes().into(), ApiEncoding::Pkcs1);
             let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, signing).await });
             let is_sound = before.is_multiple_of(2) && fault.load(Ordering::SeqCst) == before;
             let mut record = self.record.lock().unwrap();
@@ -166,7 +166,7 @@ impl Shared {
                 }
                 Ok(Ok(_)) => mistake(&"a wrong signature"),
                 // It has no shares, as before or after its epoch.
-                Ok(Err(ClientError::Refused { status: 503, .. })) => {}
+                Ok(Err(QuorumApiError::Refused { status: 503, .. })) => {}
                 Ok(Err(error)) if is_sound => mistake(&error),
                 Err(error) if is_sound => mistake(&error),
                 _ => {}

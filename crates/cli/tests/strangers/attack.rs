@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
-use micss::outgoing::Outgoing;
-use micss::record::{HEADER_LEN, Kind, MAX_OPENING, MAX_PAYLOAD};
-use micss::target::Target;
-use sharing::{Generator, Sharing};
+use association::{
+    AssociationMessage, AssociationProtocol, AssociationTerms, ConnectionCookie, CookieList,
+    SharingScheme,
+};
+use micss::outgoing::OutgoingRecords;
+use micss::record::{HEADER_LEN, MAX_OPENING, MAX_PAYLOAD, MicssRecordKind};
+use micss::target::ServiceTarget;
+use sharing::{RandomGenerator, SharingParameters};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -222,7 +225,7 @@ impl Attacker {
     }
 
     /// Connects, and receives the cookie.
-    async fn connect(&self, channel: usize) -> std::io::Result<(TcpStream, Cookie)> {
+    async fn connect(&self, channel: usize) -> std::io::Result<(TcpStream, ConnectionCookie)> {
         self.pace.lock().await.tick().await;
         let is_ipv4 = self.source.is_ipv4();
         let socket = if is_ipv4 { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -235,20 +238,30 @@ impl Attacker {
             let mut message = [0; 24];
             stream.read_exact(&mut message).await?;
             let cookie: [u8; 16] = message[8..].try_into().expect("16 bytes");
-            Ok((stream, Cookie::new(cookie)))
+            Ok((stream, ConnectionCookie::new(cookie)))
         };
         tokio::time::timeout(WAIT_TIMEOUT, connect).await?
     }
 
     /// The shares of a request, and those of a long record without the last share.
-    fn withheld(&self, channels: u8, cookies: Vec<Cookie>) -> Vec<Vec<u8>> {
-        let mut outgoing = Outgoing::new(Sharing::xor(channels).unwrap(), Generator::system());
+    fn withheld(&self, channels: u8, cookies: Vec<ConnectionCookie>) -> Vec<Vec<u8>> {
+        let mut outgoing = OutgoingRecords::new(
+            SharingParameters::xor(channels).unwrap(),
+            RandomGenerator::system(),
+        );
         outgoing.precede(list(SharingScheme::Xor, channels, cookies));
-        outgoing.seal_payload(Kind::Open, &Target::address(self.target.service).encode()).unwrap();
+        outgoing
+            .seal_payload(
+                MicssRecordKind::Open,
+                &ServiceTarget::address(self.target.service).encode(),
+            )
+            .unwrap();
         let mut shares: Vec<Vec<u8>> =
             (0..channels.into()).map(|channel| take(&mut outgoing, channel)).collect();
         outgoing.make_room(MAX_PAYLOAD);
-        outgoing.seal_payload(Kind::Data, &vec![0x5A; MAX_PAYLOAD - 2 * HEADER_LEN]).unwrap();
+        outgoing
+            .seal_payload(MicssRecordKind::Data, &vec![0x5A; MAX_PAYLOAD - 2 * HEADER_LEN])
+            .unwrap();
         for (channel, share) in shares.iter_mut().enumerate() {
             let more = take(&mut outgoing, channel);
             // The header of each share is needed to know the length.
@@ -261,23 +274,25 @@ impl Attacker {
 }
 
 /// The remaining bytes of a channel's share.
-fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
-    let share = outgoing.rest(channel).to_vec();
+fn take(outgoing: &mut OutgoingRecords, channel: usize) -> Vec<u8> {
+    let share = outgoing.unsent(channel).to_vec();
     outgoing.advance(channel, share.len());
     share
 }
 
-fn list(scheme: SharingScheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
+fn list(scheme: SharingScheme, threshold: u8, cookies: Vec<ConnectionCookie>) -> Vec<u8> {
     let channels = u8::try_from(cookies.len()).expect("16 at most");
-    let terms = Terms::new(Protocol::MicssStream, scheme, threshold, channels, 0).unwrap();
-    Message::List(List::new(terms, cookies).unwrap()).encode()
+    let terms =
+        AssociationTerms::new(AssociationProtocol::MicssStream, scheme, threshold, channels, 0)
+            .unwrap();
+    AssociationMessage::List(CookieList::new(terms, cookies).unwrap()).encode()
 }
 
 /// A share of a first record: random, except for the length. It is the same in all shares, so any
 /// set of shares joins to it.
 fn ambiguous() -> Vec<u8> {
     let mut share = vec![0; MAX_OPENING];
-    let mut generator = Generator::system();
+    let mut generator = RandomGenerator::system();
     for piece in share.chunks_mut(32) {
         let random: [u8; 32] = generator.array().unwrap();
         piece.copy_from_slice(&random[..piece.len()]);

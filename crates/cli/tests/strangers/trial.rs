@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use micss::target::Target;
+use micss::target::ServiceTarget;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -98,7 +98,7 @@ fn processor_s(server: &Service) -> f64 {
 async fn request(proxy: SocketAddr, service: SocketAddr) -> Result<(), String> {
     let exchange = async {
         let mut stream = TcpStream::connect(proxy).await?;
-        let wanted = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
+        let wanted = [&[5, 1, 0, 5, 1, 0][..], &ServiceTarget::address(service).encode()].concat();
         stream.write_all(&wanted).await?;
         let mut replies = [0; 12];
         stream.read_exact(&mut replies).await?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lab::Direction;
+use lab::LinkDirection;
 use serde_json::Value;
 
 use crate::emulation::until;
@@ -76,7 +76,7 @@ pub(crate) fn blocked() {
     assert_eq!(transport(&succeeded(&output)), ("tcp", 2));
     let said = String::from_utf8_lossy(&output.stderr);
     // On a busy machine it may have been slow before.
-    let reasons = ["nothing has come from the receiver by ", ": going on by tcp"];
+    let reasons = ["nothing has come from the receiver by ", ": continuing by tcp"];
     assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
 }
@@ -85,7 +85,7 @@ pub(crate) fn blocked() {
 /// UDP can be slower than TCP on it.
 pub(crate) fn outage() {
     let pair = Pair::new("rate_mbit = 20, delay_ms = 20, queue_ms = 200");
-    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let conditions = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(4_000_000);
     let sending = pair.send("a", &data, &[]);
     until("a part has arrived", || pair.received(".a.part") > 500_000);

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::emulation::until;
 use crate::{Pair, pattern, start, succeeded};
 
-/// The queue is long: on a busy machine many datagrams arrive at it at a time, and `udp` goes over no
-/// path that loses some.
+/// The queue is long: on a busy machine many datagrams arrive at it at a time, and `udp` goes over
+/// no path that loses some.
 const PATH: &str = "rate_mbit = 30, delay_ms = 10, queue_ms = 500";
 
 /// What a break may cost: noticing it, and connecting again.

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Network};
-use transport::{Listener, Options, Security, connect};
+use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
+use transport::{ConnectionOptions, ConnectionSecurity, Listener, connect};
 
 use crate::emulation::{Process, network, until};
 use crate::{pattern, succeeded};
@@ -18,7 +18,7 @@ const LINKS: [&str; 3] = ["a", "b", "c"];
 const MAX_SILENCE: Duration = Duration::from_secs(40);
 
 /// Two hosts with three links.
-fn hosts(directory: &tempfile::TempDir) -> Network {
+fn hosts(directory: &tempfile::TempDir) -> EmulatedNetwork {
     let link = |name| {
         format!(
             "[links.{name}]\nhosts = [\"sender\", \"receiver\"]\n\
@@ -34,13 +34,13 @@ fn hosts(directory: &tempfile::TempDir) -> Network {
 }
 
 /// The receiver's addresses, with this port, as a client names them.
-fn addresses(network: &Network, port: u16) -> String {
+fn addresses(network: &EmulatedNetwork, port: u16) -> String {
     let address = |link| format!("{}:{port}", network.address("receiver", link).unwrap());
     LINKS.map(address).join(",")
 }
 
-fn carried(network: &Network, link: &str) -> u64 {
-    network.link(link).unwrap().counts(Direction::Forward).delivered_bytes
+fn carried(network: &EmulatedNetwork, link: &str) -> u64 {
+    network.link(link).unwrap().counts(LinkDirection::Forward).delivered_bytes
 }
 
 pub(crate) fn file() {
@@ -76,14 +76,17 @@ pub(crate) fn file() {
 pub(crate) fn channel_that_dies() {
     let directory = tempfile::tempdir().unwrap();
     let network = hosts(&directory);
-    let open = Security::open(transport::random_identity().unwrap());
+    let open = ConnectionSecurity::open(transport::random_identity().unwrap());
     let key = open.public_key().unwrap();
     let receiver = network.host("receiver").unwrap();
-    let bind = || Listener::bind("0.0.0.0:0", &Options::new(open)).unwrap();
+    let bind = || Listener::bind("0.0.0.0:0", &ConnectionOptions::new(open)).unwrap();
     let listener = receiver.run(bind).unwrap();
     let to = addresses(&network, listener.local_addr().port());
-    let security = Security::pinned(transport::random_identity().unwrap(), vec![key]);
-    let options = Options { transport: "micss".parse().unwrap(), ..Options::new(security) };
+    let security = ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
+    let options = ConnectionOptions {
+        transport: "micss".parse().unwrap(),
+        ..ConnectionOptions::new(security)
+    };
     thread::scope(|scope| {
         let reading = scope.spawn(move || {
             let mut connection = listener.accept_timeout(MAX_SILENCE).unwrap().unwrap();
@@ -101,8 +104,8 @@ pub(crate) fn channel_that_dies() {
         });
         until("something is carried", || carried(&network, "b") > 1_000_000);
         let began = Instant::now();
-        for direction in [Direction::Forward, Direction::Back] {
-            let lost = Conditions { loss: 1.0, ..Conditions::default() };
+        for direction in [LinkDirection::Forward, LinkDirection::Back] {
+            let lost = EmulatedLinkConditions { loss: 1.0, ..EmulatedLinkConditions::default() };
             network.link("b").unwrap().set(direction, lost).unwrap();
         }
         let error = writing.join().unwrap().to_string();

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Network};
+use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 use transport::{
-    Connection, Error, Listener, Options, PathEstimate, Reader, Security, Step, Writer, connect,
+    Connection, ConnectionOptions, ConnectionReader, ConnectionSecurity, ConnectionStep,
+    ConnectionWriter, Error, Listener, PathEstimate, connect,
 };
 
 use crate::emulation::{network, until};
@@ -33,7 +34,7 @@ fn transports(is_lossy: bool) -> impl Iterator<Item = &'static str> {
 
 /// Two hosts with a link.
 struct Hosts {
-    network: Network,
+    network: EmulatedNetwork,
     _directory: tempfile::TempDir,
 }
 
@@ -49,19 +50,19 @@ impl Hosts {
     }
 
     /// A listener at the server, and the options of a client that uses a transport.
-    fn listen(&self, transport: &str) -> (Listener, Options) {
-        let open = Security::open(transport::random_identity().unwrap());
+    fn listen(&self, transport: &str) -> (Listener, ConnectionOptions) {
+        let open = ConnectionSecurity::open(transport::random_identity().unwrap());
         let key = open.public_key().unwrap();
-        let options = |security| Options {
+        let options = |security| ConnectionOptions {
             transport: transport.parse().unwrap(),
             buffer: Some(1 << 20),
             timeout: Some(TIMEOUT),
-            ..Options::new(security)
+            ..ConnectionOptions::new(security)
         };
         let address = self.network.address("server", "a").unwrap();
         let server = self.network.host("server").unwrap();
         let bind = || Listener::bind(&format!("{address}:0"), &options(open)).unwrap();
-        let pinned = Security::pinned(transport::random_identity().unwrap(), vec![key]);
+        let pinned = ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
         (server.run(bind).unwrap(), options(pinned))
     }
 
@@ -96,8 +97,8 @@ impl Hosts {
     }
 
     fn cut(&self) {
-        for direction in [Direction::Forward, Direction::Back] {
-            let lost = Conditions { loss: 1.0, ..Conditions::default() };
+        for direction in [LinkDirection::Forward, LinkDirection::Back] {
+            let lost = EmulatedLinkConditions { loss: 1.0, ..EmulatedLinkConditions::default() };
             self.network.link("a").unwrap().set(direction, lost).unwrap();
         }
     }
@@ -135,7 +136,7 @@ fn write_on(connection: &mut Connection) -> (io::Error, usize) {
     }
 }
 
-fn is_timeout_in(error: &io::Error, expected: Step) -> bool {
+fn is_timeout_in(error: &io::Error, expected: ConnectionStep) -> bool {
     matches!(Error::of(error), Some(Error::TimedOut { step, .. }) if *step == expected)
 }
 
@@ -145,7 +146,7 @@ pub(crate) fn peer_that_does_not_read() {
         let [mut client, _server] = hosts.connect(name);
         let began = Instant::now();
         let (error, taken) = write_on(&mut client);
-        assert!(is_timeout_in(&error, Step::Write), "{name}: {error}");
+        assert!(is_timeout_in(&error, ConnectionStep::Write), "{name}: {error}");
         assert!(taken < MAX_TAKEN, "{name}: {taken} bytes were taken");
         assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
     });
@@ -173,7 +174,7 @@ pub(crate) fn path_that_dies() {
             .collect();
         let began = Instant::now();
         let carried =
-            || hosts.network.link("a").unwrap().counts(Direction::Forward).delivered_bytes;
+            || hosts.network.link("a").unwrap().counts(LinkDirection::Forward).delivered_bytes;
         until("something is carried", || carried() > 3_000_000);
         hosts.cut();
         for (name, writing, reading) in threads {
@@ -182,8 +183,8 @@ pub(crate) fn path_that_dies() {
             if name == "udp" && read.to_string().contains("has lost datagram") {
                 continue;
             }
-            assert!(is_timeout_in(&written, Step::Write), "{name}: {written}");
-            assert!(is_timeout_in(&read, Step::Read), "{name}: {read}");
+            assert!(is_timeout_in(&written, ConnectionStep::Write), "{name}: {written}");
+            assert!(is_timeout_in(&read, ConnectionStep::Read), "{name}: {read}");
         }
         assert!(began.elapsed() < TIMEOUT + 2 * SLACK, "{:?}", began.elapsed());
     });
@@ -196,13 +197,14 @@ pub(crate) fn peer_that_disappears() {
     let host = pair.network.host("sender").unwrap();
     let connections: Vec<_> = transports(false)
         .map(|name| {
-            let security = Security::pinned(transport::random_identity().unwrap(), vec![key]);
-            let options = Options {
+            let security =
+                ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
+            let options = ConnectionOptions {
                 transport: name.parse().unwrap(),
                 timeout: Some(TIMEOUT),
                 // On a busy machine udp may see losses of the emulator before it connects.
                 accept_loss: true,
-                ..Options::new(security)
+                ..ConnectionOptions::new(security)
             };
             (name, host.run(|| connect(&address, &options).unwrap()).unwrap())
         })
@@ -289,7 +291,10 @@ pub(crate) fn reordered_and_doubled() {
 }
 
 /// Writes bytes and reads as many at the same time.
-fn exchange(connection: Connection, data: &[u8]) -> ((Reader, Writer), Vec<u8>) {
+fn exchange(
+    connection: Connection,
+    data: &[u8],
+) -> ((ConnectionReader, ConnectionWriter), Vec<u8>) {
     let (mut reader, mut writer) = connection.split();
     let mut read = vec![0; data.len()];
     thread::scope(|scope| {
@@ -316,7 +321,7 @@ pub(crate) fn million_datagrams() {
     assert!(seen.len() > 4, "{}", seen.len());
     let before = resident();
     host.run(|| {
-        let mut rng = sim::Rng::new(1);
+        let mut rng = sim::SeededRng::new(1);
         let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
         for socket in &sockets {
             socket.connect((address, 7000)).unwrap();
@@ -362,11 +367,11 @@ fn first_datagrams(pair: &Pair) -> Vec<Vec<u8>> {
     let key = pair.options[2].parse().unwrap();
     let host = pair.network.host("sender").unwrap();
     for name in transports(false) {
-        let security = Security::pinned(transport::random_identity().unwrap(), vec![key]);
-        let options = Options {
+        let security = ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
+        let options = ConnectionOptions {
             transport: name.parse().unwrap(),
             connect_timeout: Duration::from_millis(500),
-            ..Options::new(security)
+            ..ConnectionOptions::new(security)
         };
         assert!(host.run(|| connect(&format!("{address}:7001"), &options).is_err()).unwrap());
     }

@@ -23,7 +23,7 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use emulation::{Process, network, until};
-use lab::{Conditions, Direction, Network, sandbox};
+use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection, sandbox};
 use libtest_mimic::{Arguments, Trial as Test};
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 
 /// Two hosts with a link, and a receiver on one of them.
 struct Pair {
-    network: Network,
+    network: EmulatedNetwork,
     directory: tempfile::TempDir,
     receiver: Process,
     /// Of the receiver.
@@ -127,17 +127,17 @@ impl Pair {
     }
 
     /// Loses everything, or nothing more than before.
-    fn cut(&self, is_cut: bool, conditions: &Conditions) {
+    fn cut(&self, is_cut: bool, conditions: &EmulatedLinkConditions) {
         let loss = if is_cut { 1.0 } else { conditions.loss };
-        for direction in [Direction::Forward, Direction::Back] {
-            let changed = Conditions { loss, ..*conditions };
+        for direction in [LinkDirection::Forward, LinkDirection::Back] {
+            let changed = EmulatedLinkConditions { loss, ..*conditions };
             self.network.link("a").unwrap().set(direction, changed).unwrap();
         }
     }
 }
 
 fn start(
-    network: &Network,
+    network: &EmulatedNetwork,
     directory: &tempfile::TempDir,
     address: &str,
 ) -> (Process, Vec<String>) {
@@ -187,7 +187,7 @@ fn long_path() {
 fn short_failure() {
     // A busy machine fills this path, too.
     let pair = Pair::new("rate_mbit = 20, delay_ms = 10, queue_ms = 200");
-    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let conditions = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(4_000_000);
     let sending = pair.send("a", &data, &[]);
     until("a part has arrived", || pair.received(".a.part") > 1_000_000);
@@ -203,7 +203,7 @@ fn short_failure() {
 
 fn long_failure() {
     let pair = Pair::new("rate_mbit = 50, delay_ms = 10");
-    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let conditions = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(8_000_000);
     let mut sending = pair.send("a", &data, &[]);
     until("a part has arrived", || pair.received(".a.part") > 1_000_000);

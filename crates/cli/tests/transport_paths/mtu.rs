@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction};
+use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::emulation::until;
 use crate::{Pair, pattern, succeeded};
@@ -62,11 +62,11 @@ fn carry((mtu, max_len): (u32, usize), is_ipv6: bool) {
 /// The path carries only packets of 1,280 bytes from a time on.
 pub(crate) fn hole() {
     let pair = Pair::over("rate_mbit = 30, delay_ms = 10", 1500, false);
-    let before = pair.network.conditions("a", Direction::Forward).unwrap();
+    let before = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(3 * LEN);
     for transport in TRANSPORTS {
         let set = |conditions| {
-            for direction in Direction::BOTH {
+            for direction in LinkDirection::BOTH {
                 pair.network.link("a").unwrap().set(direction, conditions).unwrap();
             }
         };
@@ -74,7 +74,7 @@ pub(crate) fn hole() {
         let mut sending = pair.send(transport, &data, &["--transport", transport]);
         let part = format!(".{transport}.part");
         until("a part has arrived", || pair.received(&part) > 1_000_000);
-        set(Conditions { max_len: Some(1280), ..before });
+        set(EmulatedLinkConditions { max_len: Some(1280), ..before });
         let opened = Instant::now();
         let (mut arrived, mut changed, mut standstill) = (0, opened, Duration::ZERO);
         until(&format!("{transport} is over"), || {

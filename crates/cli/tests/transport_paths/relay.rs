@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Network};
+use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::emulation::{Process, network, until};
@@ -15,7 +15,7 @@ use crate::{pattern, succeeded};
 const MAX_DELAY: Duration = Duration::from_secs(20);
 
 struct Hosts {
-    network: Network,
+    network: EmulatedNetwork,
     directory: tempfile::TempDir,
     relay: Process,
     _receiver: Process,
@@ -69,21 +69,21 @@ impl Hosts {
 
     /// Loses everything between the relay and the receiver, or nothing.
     fn cut(&self, is_cut: bool) {
-        let before = self.network.conditions("b", Direction::Forward).unwrap();
+        let before = self.network.conditions("b", LinkDirection::Forward).unwrap();
         let loss = if is_cut { 1.0 } else { 0.0 };
-        for direction in Direction::BOTH {
-            let changed = Conditions { loss, ..before };
+        for direction in LinkDirection::BOTH {
+            let changed = EmulatedLinkConditions { loss, ..before };
             self.network.link("b").unwrap().set(direction, changed).unwrap();
         }
     }
 }
 
 /// The relay's, which both others reach.
-fn address(network: &Network) -> String {
+fn address(network: &EmulatedNetwork) -> String {
     format!("{}:7100", network.address("relay", "b").unwrap())
 }
 
-fn relay(network: &Network, directory: &Path) -> Process {
+fn relay(network: &EmulatedNetwork, directory: &Path) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["transport", "relay", "--listen", "0.0.0.0:7100"]).current_dir(directory);
     let log = directory.join("relay.log");
@@ -92,7 +92,7 @@ fn relay(network: &Network, directory: &Path) -> Process {
     relay
 }
 
-fn receiver(network: &Network, directory: &Path) -> Process {
+fn receiver(network: &EmulatedNetwork, directory: &Path) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["transport", "receive", "--out", "out", "--via", &address(network)]);
     fs::create_dir_all(directory.join("out")).unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction};
+use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::pair::{
     CLIENT, Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
@@ -35,19 +35,19 @@ const fn few(length: usize) -> StreamRate {
 struct Hole {
     mtu: usize,
     links: &'static [&'static str],
-    directions: &'static [Direction],
+    directions: &'static [LinkDirection],
 }
 
 /// On one channel, and on all.
-const ON_ONE: Hole = Hole { mtu: 1372, links: &["a"], directions: &Direction::BOTH };
-const ON_ALL: Hole = Hole { mtu: 1280, links: &["a", "b"], directions: &Direction::BOTH };
+const ON_ONE: Hole = Hole { mtu: 1372, links: &["a"], directions: &LinkDirection::BOTH };
+const ON_ALL: Hole = Hole { mtu: 1280, links: &["a", "b"], directions: &LinkDirection::BOTH };
 
 impl Hole {
-    fn set(self, pair_network: &lab::Network, max_len: Option<usize>) {
+    fn set(self, pair_network: &lab::EmulatedNetwork, max_len: Option<usize>) {
         for link in self.links {
             for direction in self.directions {
                 let usual = pair_network.conditions(link, *direction).unwrap();
-                let now = Conditions { max_len, ..usual };
+                let now = EmulatedLinkConditions { max_len, ..usual };
                 pair_network.link(link).unwrap().set(*direction, now).unwrap();
             }
         }
@@ -63,7 +63,7 @@ impl Hole {
 
     /// Whether an end sends on a channel into the hole.
     fn is_of(self, end: &str, channel: usize) -> bool {
-        let direction = if end == "client" { Direction::Forward } else { Direction::Back };
+        let direction = if end == "client" { LinkDirection::Forward } else { LinkDirection::Back };
         self.links.contains(&["a", "b"][channel]) && self.directions.contains(&direction)
     }
 
@@ -253,7 +253,8 @@ pub(crate) fn ipv6_passes_a_path_of_1280_bytes() {
         return;
     }
     in_one_of_three(|| {
-        let pair = start_with_ipv6(Hole { mtu: 1280, links: &["a"], directions: &Direction::BOTH });
+        let pair =
+            start_with_ipv6(Hole { mtu: 1280, links: &["a"], directions: &LinkDirection::BOTH });
         let (client, server) = (pair.host("client"), pair.host("server"));
         // Of 1280 bytes inside, and fragments of as many.
         let streams = [1232, 1400].map(|length| {
@@ -272,7 +273,8 @@ pub(crate) fn every_black_hole_is_left() {
     for settings in ["kappa = 2\nmu = 2", "kappa = 1\nmu = 2"] {
         for mtu in [1400, 1372, 1280] {
             for links in [&["a"][..], &["a", "b"]] {
-                for directions in [&Direction::BOTH[..], &[Direction::Forward], &[Direction::Back]]
+                for directions in
+                    [&LinkDirection::BOTH[..], &[LinkDirection::Forward], &[LinkDirection::Back]]
                 {
                     let hole = Hole { mtu, links, directions };
                     udp_recovers(settings, hole);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lab::{Conditions, Direction};
+use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::pair::Pair;
 
@@ -32,7 +32,7 @@ pub(crate) struct ChannelFault {
     pub(crate) link: &'static str,
     pub(crate) fault: Fault,
     /// The directions that it is in.
-    pub(crate) directions: &'static [Direction],
+    pub(crate) directions: &'static [LinkDirection],
     /// Its begin and its end, after the begin of all faults.
     pub(crate) begin: Duration,
     pub(crate) end: Duration,
@@ -41,9 +41,9 @@ pub(crate) struct ChannelFault {
 /// The links of the channels.
 pub(crate) const LINKS: [&str; 3] = ["a", "b", "c"];
 
-const BOTH: &[Direction] = &[Direction::Forward, Direction::Back];
-const FORWARD: &[Direction] = &[Direction::Forward];
-const BACK: &[Direction] = &[Direction::Back];
+const BOTH: &[LinkDirection] = &[LinkDirection::Forward, LinkDirection::Back];
+const FORWARD: &[LinkDirection] = &[LinkDirection::Forward];
+const BACK: &[LinkDirection] = &[LinkDirection::Back];
 
 /// The shortest and the longest drawn fault, in seconds, and the latest begin of a second one.
 const DURATION_S: (f64, f64) = (0.2, 60.0);
@@ -51,14 +51,20 @@ const MAX_BEGIN_S: f64 = 2.0;
 
 impl Fault {
     /// Conditions with this fault.
-    fn on(self, usual: Conditions) -> Conditions {
+    fn on(self, usual: EmulatedLinkConditions) -> EmulatedLinkConditions {
         match self {
-            Self::Loss(loss) => Conditions { loss, ..usual },
-            Self::Rate(rate_mbit) => Conditions { rate_mbit, ..usual },
-            Self::Delay(more) => Conditions { delay_ms: usual.delay_ms + more, ..usual },
-            Self::MaxPacket(length) => Conditions { max_len: Some(length.into()), ..usual },
-            Self::Reordering(reorder, reorder_ms) => Conditions { reorder, reorder_ms, ..usual },
-            Self::Duplication(duplicate) => Conditions { duplicate, ..usual },
+            Self::Loss(loss) => EmulatedLinkConditions { loss, ..usual },
+            Self::Rate(rate_mbit) => EmulatedLinkConditions { rate_mbit, ..usual },
+            Self::Delay(more) => {
+                EmulatedLinkConditions { delay_ms: usual.delay_ms + more, ..usual }
+            }
+            Self::MaxPacket(length) => {
+                EmulatedLinkConditions { max_len: Some(length.into()), ..usual }
+            }
+            Self::Reordering(reorder, reorder_ms) => {
+                EmulatedLinkConditions { reorder, reorder_ms, ..usual }
+            }
+            Self::Duplication(duplicate) => EmulatedLinkConditions { duplicate, ..usual },
         }
     }
 
@@ -131,8 +137,8 @@ impl fmt::Display for ChannelFault {
             Fault::Duplication(part) => write!(f, "{:.0} % twice", 100.0 * part)?,
         }
         let there = match self.directions {
-            [Direction::Forward] => " there",
-            [Direction::Back] => " back",
+            [LinkDirection::Forward] => " there",
+            [LinkDirection::Back] => " back",
             _ => "",
         };
         let (begin, end) = (self.begin.as_secs_f64(), self.end.as_secs_f64());

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lab::{Conditions, Direction};
+use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::pair::{CLIENT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over};
 use crate::stream::{Stream, StreamRate};
@@ -197,7 +197,7 @@ impl<'a> Flapping<'a> {
     /// The number of packets that have crossed a link, in each direction.
     fn crossed(&self, link: usize) -> [u64; 2] {
         let link = self.pair.network().link(self.links[link].0).unwrap();
-        Direction::BOTH.map(|direction| link.counts(direction).delivered)
+        LinkDirection::BOTH.map(|direction| link.counts(direction).delivered)
     }
 
     /// Makes a link fail or recover.
@@ -207,8 +207,8 @@ impl<'a> Flapping<'a> {
             State::Failed { manner, .. } => Some(manner),
             State::Used { .. } | State::Back { .. } => None,
         };
-        let [there, back] = Direction::BOTH;
-        let directions: &[Direction] = match manner.or(before) {
+        let [there, back] = LinkDirection::BOTH;
+        let directions: &[LinkDirection] = match manner.or(before) {
             Some(FailureKind::Silent) => &[there, back],
             Some(FailureKind::SilentThere) => &[there],
             Some(FailureKind::SilentBack) => &[back],
@@ -218,7 +218,11 @@ impl<'a> Flapping<'a> {
         for direction in directions {
             let usual = network.conditions(name, *direction).unwrap();
             let loss = if manner.is_some() { 1.0 } else { usual.loss };
-            network.link(name).unwrap().set(*direction, Conditions { loss, ..usual }).unwrap();
+            network
+                .link(name)
+                .unwrap()
+                .set(*direction, EmulatedLinkConditions { loss, ..usual })
+                .unwrap();
         }
         if manner.or(before) == Some(FailureKind::Down) {
             let state = if manner.is_some() { "down" } else { "up" };

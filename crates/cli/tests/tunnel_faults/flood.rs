@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lab::Host;
+use lab::EmulatedHost;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Sends the same datagrams repeatedly until it is dropped.
@@ -41,7 +41,7 @@ impl Flood {
     /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Datagrams of equal
     /// length are sent with GSO, if they are not too long.
     pub(crate) fn start(
-        host: &Host,
+        host: &EmulatedHost,
         to: SocketAddr,
         datagrams: &[Vec<u8>],
         rate_mbit: f64,
@@ -109,7 +109,7 @@ fn send(socket: &UdpSocket, runs: &[Run], rate_mbit: f64, stops: &AtomicBool, se
 
 impl Capture {
     /// From now on, records the UDP packets that arrive at a host, up to the kernel's buffer.
-    pub(crate) fn start(host: &Host) -> io::Result<Self> {
+    pub(crate) fn start(host: &EmulatedHost) -> io::Result<Self> {
         let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
         let socket = host.run(raw)??;
         socket.set_nonblocking(true)?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lab::Host;
+use lab::EmulatedHost;
 use socket2::SockRef;
 
 use crate::pair::{Pair, SERVER, until};
@@ -102,7 +102,7 @@ impl Load {
         load
     }
 
-    fn start_udp(&mut self, client: &Host, server: &Host, rate_mbit: f64) {
+    fn start_udp(&mut self, client: &EmulatedHost, server: &EmulatedHost, rate_mbit: f64) {
         let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
         let receiver = server.run(bind).unwrap().unwrap();
         // The kernel's limit may be lower.
@@ -114,7 +114,7 @@ impl Load {
         self.spawn(move |shared| shared.receive_datagrams(&receiver));
     }
 
-    fn start_tcp(&mut self, client: &Host, server: &Host, congestion: &str) {
+    fn start_tcp(&mut self, client: &EmulatedHost, server: &EmulatedHost, congestion: &str) {
         let listen = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
         let listener = server.run(listen).unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use lab::{Conditions, Direction, Link, LinkOptions, Network};
+use lab::{EmulatedLink, EmulatedLinkConditions, EmulatedNetwork, LinkDirection, LinkOptions};
 
 use crate::pair::{
     Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
@@ -49,18 +49,18 @@ const MODEM: &str = "modem";
 const MODEM_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 
 /// Connects the modem.
-fn plug_in(network: &Network) -> Link {
+fn plug_in(network: &EmulatedNetwork) -> EmulatedLink {
     let hosts = ["client", "server"].map(|name| network.host(name).unwrap());
     let options = LinkOptions {
         name: MODEM,
         addresses: MODEM_ADDRESSES,
         mtu: 1500,
         congestion: None,
-        conditions: [Conditions::default(); 2],
+        conditions: [EmulatedLinkConditions::default(); 2],
         seed: 1,
         tap: None,
     };
-    Link::new(hosts, &options).unwrap()
+    EmulatedLink::new(hosts, &options).unwrap()
 }
 
 /// A modem is removed and connected again: a new device with the same name.
@@ -115,7 +115,8 @@ fn cut_and_restore(settings: &str, max_lost: usize) {
         set_loss(&pair, None);
         let mended = stream.now();
         // More than the control messages of a second, which were sent all the time.
-        let delivered = || pair.network().link("b").unwrap().counts(Direction::Forward).delivered;
+        let delivered =
+            || pair.network().link("b").unwrap().counts(LinkDirection::Forward).delivered;
         let before = delivered();
         until("the channel is used again", || delivered() > before + 50);
         let unused = stream.now().saturating_sub(mended);
@@ -135,9 +136,9 @@ fn cut_and_restore(settings: &str, max_lost: usize) {
 
 /// Makes the second channel lose packets in both directions, or restores its original loss.
 fn set_loss(pair: &Pair, loss: Option<f64>) {
-    for direction in Direction::BOTH {
+    for direction in LinkDirection::BOTH {
         let usual = pair.network().conditions("b", direction).unwrap();
-        let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
+        let now = EmulatedLinkConditions { loss: loss.unwrap_or(usual.loss), ..usual };
         pair.network().link("b").unwrap().set(direction, now).unwrap();
     }
 }

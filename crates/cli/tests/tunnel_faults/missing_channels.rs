@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::{Conditions, Direction, Network};
+use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 
 use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
 use crate::stream::{Stream, StreamRate};
@@ -75,7 +75,7 @@ fn is_without(pair: &Pair, end: &'static str, channel: usize) {
 fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(), String> {
     let begin = stream.now();
     stream.wait_for(100);
-    let delivered = || pair.network().link(link).unwrap().counts(Direction::Forward).delivered;
+    let delivered = || pair.network().link(link).unwrap().counts(LinkDirection::Forward).delivered;
     set_loss(pair.network(), link, None);
     let (mended, before) = (stream.now(), delivered());
     // More datagrams than the messages for joining.
@@ -96,10 +96,10 @@ fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(),
 }
 
 /// Makes a link lose packets in both directions, or restores its original loss.
-fn set_loss(network: &Network, link: &str, loss: Option<f64>) {
-    for direction in Direction::BOTH {
+fn set_loss(network: &EmulatedNetwork, link: &str, loss: Option<f64>) {
+    for direction in LinkDirection::BOTH {
         let usual = network.conditions(link, direction).unwrap();
-        let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
+        let now = EmulatedLinkConditions { loss: loss.unwrap_or(usual.loss), ..usual };
         network.link(link).unwrap().set(direction, now).unwrap();
     }
 }

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::{Host, Network, sandbox};
-use remicss::status::Status;
+use lab::{EmulatedHost, EmulatedNetwork, sandbox};
+use remicss::status::TunnelStatus;
 use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
@@ -62,7 +62,7 @@ impl Channel {
 pub(crate) struct Pair {
     // First, because they must be killed before their hosts vanish.
     ends: BTreeMap<&'static str, End>,
-    network: Network,
+    network: EmulatedNetwork,
     place: TempDir,
 }
 
@@ -73,12 +73,12 @@ struct End {
 }
 
 /// The network of a topology in TOML.
-pub(crate) fn network(topology: &str) -> Network {
+pub(crate) fn network(topology: &str) -> EmulatedNetwork {
     emulation::network(topology, Path::new("/"))
 }
 
 /// The channels over links between client and server.
-pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Channel> {
+pub(crate) fn over(network: &EmulatedNetwork, links: &[&str]) -> Vec<Channel> {
     let channel = |link: &&str| {
         let server = SocketAddr::new(network.address("server", link).unwrap().into(), PORT);
         Channel::new(server, server)
@@ -89,13 +89,13 @@ pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Channel> {
 impl Pair {
     /// Starts both ends of a tunnel over these channels, with these additional top-level settings
     /// in TOML.
-    pub(crate) fn start(network: Network, settings: &str, channels: &[Channel]) -> Self {
+    pub(crate) fn start(network: EmulatedNetwork, settings: &str, channels: &[Channel]) -> Self {
         Self::start_unlike(network, [settings, settings], channels)
     }
 
     /// The same, with different settings for the client and the server.
     pub(crate) fn start_unlike(
-        network: Network,
+        network: EmulatedNetwork,
         settings: [&str; 2],
         channels: &[Channel],
     ) -> Self {
@@ -129,23 +129,23 @@ impl Pair {
     }
 
     /// A host, by name.
-    pub(crate) fn host(&self, name: &str) -> &Host {
+    pub(crate) fn host(&self, name: &str) -> &EmulatedHost {
         self.network.host(name).unwrap()
     }
 
     /// The network.
-    pub(crate) fn network(&self) -> &Network {
+    pub(crate) fn network(&self) -> &EmulatedNetwork {
         &self.network
     }
 
     /// The status of an end.
-    pub(crate) fn status(&self, name: &str) -> Status {
+    pub(crate) fn status(&self, name: &str) -> TunnelStatus {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["status", "--json"]).env("RUNTIME_DIRECTORY", &self.ends[name].directory);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let tunnels: Vec<Status> = serde_json::from_slice(&output.stdout).unwrap();
-        let [status] = <[Status; 1]>::try_from(tunnels).expect("one tunnel");
+        let tunnels: Vec<TunnelStatus> = serde_json::from_slice(&output.stdout).unwrap();
+        let [status] = <[TunnelStatus; 1]>::try_from(tunnels).expect("one tunnel");
         status
     }
 
@@ -187,7 +187,7 @@ impl Pair {
 }
 
 impl End {
-    fn start(host: &Host, directory: PathBuf) -> Self {
+    fn start(host: &EmulatedHost, directory: PathBuf) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command
             .args(["tunnel", "--config"])

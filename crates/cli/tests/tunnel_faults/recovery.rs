@@ -5,7 +5,7 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSet, Loss, Risk};
+use model::{ChannelModel, ChannelSet, LossProbability, RiskProbability};
 
 use crate::channel_faults::{ChannelFault, LINKS};
 use crate::load::LoadKind;
@@ -92,7 +92,8 @@ impl Setting {
 
 /// The highest rate of symbols at this mean number of shares.
 fn best_rate(rates: Vec<f64>, mu: f64) -> f64 {
-    let channel = |rate| ChannelModel::new(Risk(0.0), Loss(0.0), 10.0, rate).unwrap();
+    let channel =
+        |rate| ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 10.0, rate).unwrap();
     let set = ChannelSet::new(rates.into_iter().map(channel).collect()).unwrap();
     set.best_rate(mu).unwrap()
 }

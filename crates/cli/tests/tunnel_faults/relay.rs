@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lab::Host;
+use lab::EmulatedHost;
 
 /// A relay, such as an address translator. It ends when this is dropped.
 pub(crate) struct Relay {
@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 impl Relay {
     /// Forwards datagrams that arrive at `at` to the server, and the server's datagrams to the last
     /// sender.
-    pub(crate) fn start(host: &Host, at: SocketAddr, server: SocketAddr) -> Self {
+    pub(crate) fn start(host: &EmulatedHost, at: SocketAddr, server: SocketAddr) -> Self {
         let inner = host.run(|| UdpSocket::bind(at)).unwrap().unwrap();
         inner.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         let shared = Arc::new(Shared {
@@ -80,7 +80,7 @@ impl Relay {
     /// From now on, sends every forwarded datagram first from another address: to the server at
     /// this address, and to the client. Datagrams that arrive at that address are forwarded as
     /// well.
-    pub(crate) fn copy_from(&self, host: &Host, own: SocketAddr, server: SocketAddr) {
+    pub(crate) fn copy_from(&self, host: &EmulatedHost, own: SocketAddr, server: SocketAddr) {
         let socket = host.run(|| UdpSocket::bind(own)).unwrap().unwrap();
         socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         *self.shared.copier.lock().unwrap() = Some((Arc::new(socket), server));
@@ -92,13 +92,13 @@ impl Relay {
     }
 
     /// From now on, sends to the server at another address, from another address.
-    pub(crate) fn change_address(&self, host: &Host, server: SocketAddr) {
+    pub(crate) fn change_address(&self, host: &EmulatedHost, server: SocketAddr) {
         *self.shared.server.lock().unwrap() = server;
         self.change_port(host);
     }
 
     /// From now on, sends to the server from another port. Datagrams to the old port are lost.
-    pub(crate) fn change_port(&self, host: &Host) {
+    pub(crate) fn change_port(&self, host: &EmulatedHost) {
         *self.shared.outer.lock().unwrap() = Arc::new(outer(host));
     }
 }
@@ -113,7 +113,7 @@ impl Drop for Relay {
 }
 
 /// A socket towards the server.
-fn outer(host: &Host) -> UdpSocket {
+fn outer(host: &EmulatedHost) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
     socket

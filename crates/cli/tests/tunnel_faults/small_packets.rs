@@ -1,6 +1,6 @@
 //! Small packets share a symbol if channels are the bottleneck.
 
-use lab::{Conditions, Direction};
+use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::pair::{Channel, Pair, SERVER, in_one_of_three, network, over};
 use crate::stream::{Stream, StreamRate};
@@ -30,9 +30,13 @@ pub(crate) fn fragments_share_a_symbol_no_longer_than_the_mtu() {
 /// Datagrams pass a link, which loses longer packets than `max_len`.
 fn share_symbols(settings: &str, max_len: Option<usize>, rate: StreamRate, count: usize) {
     let network = network(ONE_LINK);
-    for direction in Direction::BOTH {
+    for direction in LinkDirection::BOTH {
         let usual = network.conditions("a", direction).unwrap();
-        network.link("a").unwrap().set(direction, Conditions { max_len, ..usual }).unwrap();
+        network
+            .link("a")
+            .unwrap()
+            .set(direction, EmulatedLinkConditions { max_len, ..usual })
+            .unwrap();
     }
     let channels: Vec<Channel> = over(&network, &["a"])
         .into_iter()

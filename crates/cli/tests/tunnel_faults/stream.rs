@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lab::Host;
+use lab::EmulatedHost;
 use socket2::SockRef;
 
 use crate::pair::until;
@@ -64,7 +64,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Stream {
     /// Starts a stream to an address of the host `to`.
-    pub(crate) fn start(from: &Host, to: &Host, address: &str, rate: StreamRate) -> Self {
+    pub(crate) fn start(
+        from: &EmulatedHost,
+        to: &EmulatedHost,
+        address: &str,
+        rate: StreamRate,
+    ) -> Self {
         let ip: IpAddr = address.parse().unwrap();
         // Bound to any address, because the tunnel's addresses come and go; to any port, because a
         // child process that another test is starting may hold an earlier stream's socket.

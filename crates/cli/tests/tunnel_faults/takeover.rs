@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use lab::Host;
+use lab::EmulatedHost;
 
 use crate::flood::Capture;
 use crate::pair::{
@@ -91,7 +91,7 @@ fn kinds(socket: &UdpSocket) -> Vec<u8> {
     came.collect()
 }
 
-fn socket(host: &Host) -> UdpSocket {
+fn socket(host: &EmulatedHost) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
     socket.set_nonblocking(true).unwrap();
     socket
@@ -196,7 +196,7 @@ impl<'a> Attacker<'a> {
 }
 
 /// Checks that no address and no state of a channel has changed.
-fn nothing_has_changed(pair: &Pair, end: &str, before: &remicss::status::Status) {
+fn nothing_has_changed(pair: &Pair, end: &str, before: &remicss::status::TunnelStatus) {
     let status = pair.status(end);
     for (channel, before) in status.channels.iter().zip(&before.channels) {
         assert_eq!((&channel.peer, channel.wrong), (&before.peer, 0));

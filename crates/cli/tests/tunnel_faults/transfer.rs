@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lab::Host;
+use lab::EmulatedHost;
 
 /// A transfer. It ends when this is dropped.
 pub(crate) struct Transfer {
@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Transfer {
     /// Connects to an address of the host `to`, and starts to send.
-    pub(crate) fn start(from: &Host, to: &Host, address: &str) -> Self {
+    pub(crate) fn start(from: &EmulatedHost, to: &EmulatedHost, address: &str) -> Self {
         let listener = to.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut out = from.run(|| TcpStream::connect((address, port))).unwrap().unwrap();

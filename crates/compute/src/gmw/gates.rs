@@ -3,27 +3,27 @@
 
 use blocks::Block;
 use blocks::prg::Prg;
-use circuit::{And, Batch, FIRST_INPUT, ONE, Part, Shape, Wire};
+use circuit::{AndGate, CircuitPart, CircuitShape, FIRST_INPUT, GateBatch, ONE, Wire};
 use zeroize::Zeroizing;
 
-use super::triples::Triples;
+use super::triples::AndTriples;
 use super::words;
-use crate::settings::Role;
+use crate::settings::ComputeRole;
 
 /// The most ANDs of an exchange: a larger level takes several. The bits that a party opens of them
 /// fit into a frame.
 pub(super) const MAX_LEVEL: usize = 1 << 20;
 
 /// The ANDs whose inputs are known, and whose outputs need the next exchange.
-pub(crate) struct Level {
+pub(crate) struct GmwAndLevel {
     /// Their outputs.
     outs: Vec<Wire>,
     /// Whether a place is one of them.
     is_out: Vec<bool>,
 }
 
-impl Level {
-    pub(crate) fn new(shape: &Shape) -> Self {
+impl GmwAndLevel {
+    pub(crate) fn new(shape: &CircuitShape) -> Self {
         let outs = Vec::with_capacity(max_len(shape));
         Self { outs, is_out: vec![false; shape.part_places as usize] }
     }
@@ -34,15 +34,15 @@ impl Level {
 
     /// Whether the exchange must come before this batch: the batch may need its results, or there
     /// is no room. A batch without linear gates is often the rest of the same level.
-    pub(crate) fn ends_before(&self, batch: Batch<'_>) -> bool {
-        let is_read = |and: &And| self.is_out[and.a as usize] || self.is_out[and.b as usize];
+    pub(crate) fn ends_before(&self, batch: GateBatch<'_>) -> bool {
+        let is_read = |and: &AndGate| self.is_out[and.a as usize] || self.is_out[and.b as usize];
         !self.outs.is_empty()
             && (!batch.linear.is_empty()
                 || self.outs.len() + batch.ands.len() > MAX_LEVEL
                 || batch.ands.iter().any(is_read))
     }
 
-    pub(crate) fn add(&mut self, ands: &[And]) {
+    pub(crate) fn add(&mut self, ands: &[AndGate]) {
         for and in ands {
             self.outs.push(and.out);
             self.is_out[and.out as usize] = true;
@@ -57,18 +57,18 @@ impl Level {
 }
 
 /// The most ANDs of an exchange of this circuit.
-pub(super) fn max_len(shape: &Shape) -> usize {
+pub(super) fn max_len(shape: &CircuitShape) -> usize {
     usize::try_from(shape.ands).unwrap_or(MAX_LEVEL).min(MAX_LEVEL)
 }
 
 /// A party's shares of all wires.
-pub(crate) struct Shares {
+pub(crate) struct GmwWireShares {
     /// A byte of 0 or 1 for each place of the circuit's arena.
     circuit: Zeroizing<Vec<u8>>,
     /// Those of a part's arena. A gate reads and writes places anywhere, which is faster with
     /// bytes; what is computed of many ANDs at a time is packed.
     places: Zeroizing<Vec<u8>>,
-    level: Level,
+    level: GmwAndLevel,
     /// The inputs of the level's ANDs.
     x: Zeroizing<Vec<u8>>,
     y: Zeroizing<Vec<u8>>,
@@ -76,13 +76,13 @@ pub(crate) struct Shares {
     d: Vec<u64>,
     e: Vec<u64>,
     /// All ones at the party that adds what both know.
-    public: u64,
+    public_share_mask: u64,
 }
 
-impl Shares {
+impl GmwWireShares {
     /// Shares of the constants, which are the garbler's, and of no inputs yet.
-    pub(crate) fn new(shape: &Shape, role: Role) -> Self {
-        let has_public = role == Role::Garbler;
+    pub(crate) fn new(shape: &CircuitShape, role: ComputeRole) -> Self {
+        let has_public = role == ComputeRole::Garbler;
         let arena = |places: u32| {
             let mut bits = Zeroizing::new(vec![0; places as usize]);
             bits[ONE as usize] = u8::from(has_public);
@@ -93,12 +93,12 @@ impl Shares {
         Self {
             circuit: arena(shape.places),
             places: arena(shape.part_places),
-            level: Level::new(shape),
+            level: GmwAndLevel::new(shape),
             x: bits(),
             y: bits(),
             d: Vec::with_capacity(most / 64),
             e: Vec::with_capacity(most / 64),
-            public: u64::from(has_public).wrapping_neg(),
+            public_share_mask: u64::from(has_public).wrapping_neg(),
         }
     }
 
@@ -106,8 +106,8 @@ impl Shares {
     /// and of the own shares of the other's.
     pub(crate) fn set_inputs(
         &mut self,
-        shape: &Shape,
-        role: Role,
+        shape: &CircuitShape,
+        role: ComputeRole,
         input: &[u8],
         seeds: [Block; 2],
     ) {
@@ -115,8 +115,8 @@ impl Shares {
         let middle = first + shape.garbler_inputs as usize;
         let end = first + shape.inputs() as usize;
         let (own, other) = match role {
-            Role::Garbler => (first..middle, middle..end),
-            Role::Evaluator => (middle..end, first..middle),
+            ComputeRole::Garbler => (first..middle, middle..end),
+            ComputeRole::Evaluator => (middle..end, first..middle),
         };
         let [of_own, of_other] = seeds;
         let mut bytes = Zeroizing::new(vec![0; input.len()]);
@@ -129,22 +129,22 @@ impl Shares {
     }
 
     /// Begins a part of the circuit.
-    pub(crate) fn begin(&mut self, part: &Part<'_>) {
+    pub(crate) fn begin(&mut self, part: &CircuitPart<'_>) {
         for import in part.imports {
             self.places[import.to as usize] = self.circuit[import.from as usize];
         }
     }
 
     /// Ends a part, all of whose ANDs are exchanged.
-    pub(crate) fn end(&mut self, part: &Part<'_>) {
+    pub(crate) fn end(&mut self, part: &CircuitPart<'_>) {
         for export in part.exports {
             self.circuit[export.to as usize] = self.places[export.from as usize];
         }
     }
 
-    /// Whether the exchange of [`open`](Self::open) and [`close`](Self::close) must come before
-    /// this batch.
-    pub(crate) fn must_open_before(&self, batch: Batch<'_>) -> bool {
+    /// Whether the exchange of [`open`](Self::open) and [`apply_opened`](Self::close) must come
+    /// before this batch.
+    pub(crate) fn must_open_before(&self, batch: GateBatch<'_>) -> bool {
         self.level.ends_before(batch)
     }
 
@@ -154,7 +154,7 @@ impl Shares {
     }
 
     /// Evaluates the linear gates of a batch, and adds its ANDs to the level.
-    pub(crate) fn add(&mut self, batch: Batch<'_>) {
+    pub(crate) fn add(&mut self, batch: GateBatch<'_>) {
         let Self { places, level, x, y, .. } = self;
         let places = &mut places[..];
         for gate in batch.linear {
@@ -167,7 +167,7 @@ impl Shares {
 
     /// Appends what this party opens of the level: for each AND x + a, then for each y + b, in
     /// whole bytes. It is uniform, because each triple is used once.
-    pub(crate) fn open(&mut self, triples: &Triples, content: &mut Vec<u8>) {
+    pub(crate) fn open(&mut self, triples: &AndTriples, content: &mut Vec<u8>) {
         let bytes = self.level.len().div_ceil(8);
         let Self { x, y, d, e, .. } = self;
         for (bits, masks, opened) in [(x, &triples.a, d), (y, &triples.b, e)] {
@@ -182,8 +182,8 @@ impl Shares {
 
     /// Computes the outputs of the level's ANDs, with the same triples and what the other party has
     /// opened.
-    pub(crate) fn close(&mut self, triples: &Triples, theirs: &[u8]) {
-        let Self { places, level, x, y, d, e, public, .. } = self;
+    pub(crate) fn apply_opened(&mut self, triples: &AndTriples, theirs: &[u8]) {
+        let Self { places, level, x, y, d, e, public_share_mask: public, .. } = self;
         let (their_d, their_e) = theirs.split_at(theirs.len() / 2);
         for (at, outs) in level.outs.chunks(64).enumerate() {
             let d = d[at] ^ words::word(their_d, at);

@@ -13,26 +13,26 @@ use blocks::prg::Prg;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::words;
-use crate::error::{Error, Phase};
-use crate::party::{Party, SetUp, Transfers};
-use crate::wire::Kind;
+use crate::error::{ComputePhase, Error};
+use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
+use crate::wire::ComputeFrameKind;
 
 /// The triples of a frame.
-pub(crate) const PART: usize = 1 << 13;
+pub(crate) const FRAME_TRIPLES: usize = 1 << 13;
 
 /// The parts that are made before the gates need them. What the evaluator sends of them, 256 KiB
 /// for each, must fit into the garbler's queue, so that a frame *open* can arrive behind it.
-pub(super) const AHEAD: usize = 64;
+pub(super) const MAX_READY_FRAMES: usize = 64;
 
 /// Packed bits of one party, as many words of each.
 #[derive(Default)]
-pub(crate) struct Triples {
+pub(crate) struct AndTriples {
     pub(crate) a: Vec<u64>,
     pub(crate) b: Vec<u64>,
     pub(crate) c: Vec<u64>,
 }
 
-impl Drop for Triples {
+impl Drop for AndTriples {
     fn drop(&mut self) {
         self.a.zeroize();
         self.b.zeroize();
@@ -42,9 +42,9 @@ impl Drop for Triples {
 
 /// The numbers of triples of the frames for so many ANDs. Each is a multiple of 64.
 pub(crate) fn parts(ands: u64) -> impl Iterator<Item = usize> {
-    let rest = usize::try_from(ands % PART as u64).unwrap_or(0);
+    let rest = usize::try_from(ands % FRAME_TRIPLES as u64).unwrap_or(0);
     let last = (rest > 0).then(|| rest.next_multiple_of(64));
-    (0..ands / PART as u64).map(|_| PART).chain(last)
+    (0..ands / FRAME_TRIPLES as u64).map(|_| FRAME_TRIPLES).chain(last)
 }
 
 /// The number of transfers of so many triples.
@@ -57,93 +57,93 @@ pub(crate) const fn transfers(triples: usize) -> usize {
 /// # Errors
 /// If the transfers fail, or nobody waits for the triples any more.
 pub(super) fn make(
-    party: &Party,
-    setup: &mut SetUp,
+    party: &ComputeParty,
+    setup: &mut ObliviousTransferSetUp,
     ands: u64,
     seed: Block,
-    made: &SyncSender<Triples>,
+    made: &SyncSender<AndTriples>,
 ) -> Result<(), Error> {
     if ands == 0 {
         return Ok(());
     }
     let transfers = setup.wait()?;
-    party.figures.enter(Phase::Triples);
+    party.figures.enter(ComputePhase::Triples);
     match transfers {
-        Transfers::Sender(sender) => receive(party, sender, ands, made)?,
-        Transfers::Receiver(receiver) => send(party, receiver, ands, seed, made)?,
+        ObliviousTransferEnd::Sender(sender) => receive(party, sender, ands, made)?,
+        ObliviousTransferEnd::Receiver(receiver) => send(party, receiver, ands, seed, made)?,
     }
-    party.figures.leave(Phase::Triples);
+    party.figures.leave(ComputePhase::Triples);
     Ok(())
 }
 
 /// The garbler's part: it sends in the transfers, and receives their columns.
 fn receive(
-    party: &Party,
-    sender: &mut ot::extension::Sender,
+    party: &ComputeParty,
+    sender: &mut ot::extension::OtExtensionSender,
     ands: u64,
-    made: &SyncSender<Triples>,
+    made: &SyncSender<AndTriples>,
 ) -> Result<(), Error> {
-    let Party { frames, figures, settings, .. } = party;
-    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(PART)));
+    let ComputeParty { frames, figures, settings, .. } = party;
+    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(FRAME_TRIPLES)));
     for count in parts(ands) {
         let message = frames.triples(settings.transfers.message_len(transfers(count)))?;
         let triples =
-            figures.count(Phase::Triples, || of_sender(sender, &message, count, &mut keys));
+            figures.count(ComputePhase::Triples, || of_sender(sender, &message, count, &mut keys));
         frames.recycle(message);
-        made.send(triples.map_err(failed)?).map_err(|_| Error::Failed)?;
+        made.send(triples.map_err(triples_error)?).map_err(|_| Error::Failed)?;
     }
     Ok(())
 }
 
 /// The evaluator's part.
 fn send(
-    party: &Party,
-    receiver: &mut ot::extension::Receiver,
+    party: &ComputeParty,
+    receiver: &mut ot::extension::OtExtensionReceiver,
     ands: u64,
     seed: Block,
-    made: &SyncSender<Triples>,
+    made: &SyncSender<AndTriples>,
 ) -> Result<(), Error> {
-    let Party { frames, figures, .. } = party;
+    let ComputeParty { frames, figures, .. } = party;
     let mut choices = Prg::new(seed);
-    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(PART)));
+    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(FRAME_TRIPLES)));
     for count in parts(ands) {
-        let mut frame = frames.frame(Kind::Triples);
-        let triples = figures.count(Phase::Triples, || {
+        let mut frame = frames.frame(ComputeFrameKind::Triples);
+        let triples = figures.count(ComputePhase::Triples, || {
             of_receiver(receiver, &mut choices, count, &mut keys, frame.content())
         });
         frames.send(frame)?;
-        made.send(triples.map_err(failed)?).map_err(|_| Error::Failed)?;
+        made.send(triples.map_err(triples_error)?).map_err(|_| Error::Failed)?;
     }
     Ok(())
 }
 
-fn failed(error: ot::Error) -> Error {
-    Error::from(error).in_phase(Phase::Triples)
+fn triples_error(error: ot::Error) -> Error {
+    Error::from(error).in_phase(ComputePhase::Triples)
 }
 
 /// The garbler's triples, from the evaluator's message. `count` is a multiple of 64.
 pub(crate) fn of_sender(
-    sender: &mut ot::extension::Sender,
+    sender: &mut ot::extension::OtExtensionSender,
     message: &[u8],
     count: usize,
     keys: &mut Vec<[Block; 2]>,
-) -> Result<Triples, ot::Error> {
+) -> Result<AndTriples, ot::Error> {
     keys.resize(transfers(count), [Block::ZERO; 2]);
     sender.random(message, keys)?;
-    let zeros = lasts(keys, |[zero, _]| zero.lsb());
-    let sums = lasts(keys, |[zero, one]| zero.lsb() ^ one.lsb());
+    let zeros = pack_bits(keys, |[zero, _]| zero.lsb());
+    let sums = pack_bits(keys, |[zero, one]| zero.lsb() ^ one.lsb());
     let (a, b) = sums.split_at(sums.len() / 2);
     Ok(triples(a, b, &zeros))
 }
 
 /// The evaluator's triples. Its message is appended. `count` is a multiple of 64.
 pub(crate) fn of_receiver(
-    receiver: &mut ot::extension::Receiver,
+    receiver: &mut ot::extension::OtExtensionReceiver,
     choices: &mut Prg,
     count: usize,
     keys: &mut Vec<Block>,
     message: &mut Vec<u8>,
-) -> Result<Triples, ot::Error> {
+) -> Result<AndTriples, ot::Error> {
     let mut chosen = Zeroizing::new(vec![Block::ZERO; transfers(count) / 128]);
     choices.fill(&mut chosen);
     let chosen = Block::bytes_of(&chosen);
@@ -154,46 +154,46 @@ pub(crate) fn of_receiver(
     let own: Zeroizing<Vec<u64>> = Zeroizing::new(own.collect());
     // The first half was chosen with b.
     let (b, a) = own.split_at(own.len() / 2);
-    Ok(triples(a, b, &lasts(keys, |key| key.lsb())))
+    Ok(triples(a, b, &pack_bits(keys, |key| key.lsb())))
 }
 
 /// Triples with these a and b, and the shares of the mixed products that were transferred.
-fn triples(a: &[u64], b: &[u64], transferred: &[u64]) -> Triples {
+fn triples(a: &[u64], b: &[u64], transferred: &[u64]) -> AndTriples {
     let (first, second) = transferred.split_at(transferred.len() / 2);
     let shares = first.iter().zip(second).map(|(first, second)| first ^ second);
     let c = shares.zip(a.iter().zip(b)).map(|(shares, (a, b))| shares ^ (a & b));
-    Triples { c: c.collect(), a: a.to_vec(), b: b.to_vec() }
+    AndTriples { c: c.collect(), a: a.to_vec(), b: b.to_vec() }
 }
 
 /// A bit of each item, packed.
-fn lasts<T>(items: &[T], bit: impl Fn(&T) -> bool) -> Zeroizing<Vec<u64>> {
+fn pack_bits<T>(items: &[T], bit: impl Fn(&T) -> bool) -> Zeroizing<Vec<u64>> {
     let (groups, _) = items.as_chunks::<64>();
     let word = |group: &[T; 64]| words::pack(&std::array::from_fn(|at| u8::from(bit(&group[at]))));
     Zeroizing::new(groups.iter().map(word).collect())
 }
 
 /// The triples that are made, to be taken in any number of bits.
-pub(super) struct Supply {
-    made: Receiver<Triples>,
+pub(super) struct AndTripleSupply {
+    made: Receiver<AndTriples>,
     /// Those that were made and not all taken.
-    rest: Triples,
+    rest: AndTriples,
     /// How many bits of them were taken.
     taken: usize,
 }
 
-impl Supply {
+impl AndTripleSupply {
     /// A supply from which at most `most` triples are taken at a time.
-    pub(super) fn new(made: Receiver<Triples>, most: usize) -> Self {
+    pub(super) fn new(made: Receiver<AndTriples>, most: usize) -> Self {
         // Never more than that is held, so that secrets are not copied to other places.
-        let words = || Vec::with_capacity((most + 2 * PART) / 64);
-        Self { made, rest: Triples { a: words(), b: words(), c: words() }, taken: 0 }
+        let words = || Vec::with_capacity((most + 2 * FRAME_TRIPLES) / 64);
+        Self { made, rest: AndTriples { a: words(), b: words(), c: words() }, taken: 0 }
     }
 
     /// Replaces `triples` by the next `count`. Bits of a word that has fewer are 0.
     ///
     /// # Errors
     /// If no more are made.
-    pub(super) fn take(&mut self, count: usize, triples: &mut Triples) -> Result<(), Error> {
+    pub(super) fn take(&mut self, count: usize, triples: &mut AndTriples) -> Result<(), Error> {
         self.fill(count)?;
         for (rest, bits) in [
             (&self.rest.a, &mut triples.a),
@@ -241,21 +241,26 @@ fn copy(from: &[u64], start: usize, count: usize, to: &mut Vec<u64>) {
 mod tests {
     use std::sync::mpsc::sync_channel;
 
-    use ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+    use ot::extension::{
+        OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
+    };
 
     use super::*;
 
     #[test]
     fn the_shares_of_c_are_those_of_the_product() {
         let mut random = Prg::new(Block::from(1));
-        for kind in Kind::ALL {
-            for security in [Security::SemiHonest, Security::MaliciousReceiver] {
-                let extension = Extension { kind, security };
-                let (sender, message) = SenderSetUp::new(extension, random.block(), random.block());
+        for kind in OtExtensionKind::ALL {
+            for security in
+                [OtExtensionSecurity::SemiHonest, OtExtensionSecurity::MaliciousReceiver]
+            {
+                let extension = OtExtension { kind, security };
+                let (sender, message) =
+                    OtSenderSetUp::new(extension, random.block(), random.block());
                 let (mut receiver, reply) =
-                    ReceiverSetUp::new(extension, random.block()).receive(&message).unwrap();
+                    OtReceiverSetUp::new(extension, random.block()).receive(&message).unwrap();
                 let mut sender = sender.receive(&reply).unwrap();
-                for count in [64, PART, 64 * 3] {
+                for count in [64, FRAME_TRIPLES, 64 * 3] {
                     let mut message = Vec::new();
                     let theirs = of_receiver(
                         &mut receiver,
@@ -273,19 +278,19 @@ mod tests {
         }
     }
 
-    fn check(ours: &Triples, theirs: &Triples, count: usize) {
+    fn check(ours: &AndTriples, theirs: &AndTriples, count: usize) {
         let mut ones = [0; 6];
         for i in 0..count / 64 {
             let a = ours.a[i] ^ theirs.a[i];
             let b = ours.b[i] ^ theirs.b[i];
             assert_eq!(ours.c[i] ^ theirs.c[i], a & b);
-            let of = |it: &Triples| [it.a[i], it.b[i], it.c[i]];
+            let of = |it: &AndTriples| [it.a[i], it.b[i], it.c[i]];
             for (ones, word) in ones.iter_mut().zip([of(ours), of(theirs)].concat()) {
                 *ones += word.count_ones() as usize;
             }
         }
         assert_eq!(ours.a.len(), count / 64);
-        if count == PART {
+        if count == FRAME_TRIPLES {
             // Each share is a fair bit: 8 standard deviations.
             let deviation = |ones: usize| ones.abs_diff(count / 2) < 8 * 46;
             assert!(ones.into_iter().all(deviation), "{ones:?}");
@@ -301,12 +306,12 @@ mod tests {
         while !left.is_empty() {
             let (part, rest) = left.split_at(rng.usize(1..=left.len().min(9)));
             let [a, b, c] = [0, 1, 2].map(|n| part.iter().map(|word| word ^ n).collect());
-            sender.send(Triples { a, b, c }).unwrap();
+            sender.send(AndTriples { a, b, c }).unwrap();
             left = rest;
         }
         drop(sender);
-        let mut supply = Supply::new(made, 400);
-        let (mut taken, mut triples) = (0, Triples::default());
+        let mut supply = AndTripleSupply::new(made, 400);
+        let (mut taken, mut triples) = (0, AndTriples::default());
         let bit = |words: &[u64], at: usize| words[at / 64] >> (at % 64) & 1;
         while taken < 64 * words.len() {
             let count = rng.usize(1..400).min(64 * words.len() - taken);
@@ -329,7 +334,7 @@ mod tests {
             let parts: Vec<usize> = parts(ands).collect();
             let made: usize = parts.iter().sum();
             assert!((ands..ands + 64).contains(&(made as u64)), "{ands}");
-            assert!(parts.iter().all(|part| part % 64 == 0 && (1..=PART).contains(part)));
+            assert!(parts.iter().all(|part| part % 64 == 0 && (1..=FRAME_TRIPLES).contains(part)));
         }
     }
 }

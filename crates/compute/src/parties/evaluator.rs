@@ -4,39 +4,40 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use blocks::Block;
-use circuit::{Part, Shape, Source};
-use garble::workers::{Workers, with_workers};
-use garble::{Evaluator, Memory};
+use circuit::{CircuitPart, CircuitShape, CircuitSource};
+use garble::workers::{CircuitJobPool, with_workers};
+use garble::{Evaluator, PartLabelBuffer};
 use sharing::wipe_stack;
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::Zeroizing;
 
-use super::{bit, digest, each_label, pack, parts};
-use crate::error::{Error, Phase};
-use crate::link::Frames;
-use crate::malformed::Malformed;
-use crate::party::{Party, SetUp, Transfers};
-use crate::settings::Role;
-use crate::wire::{Begin, Frame, Kind};
+use super::{bit, digest, for_each_label, pack, parts};
+use crate::error::{ComputePhase, Error};
+use crate::link::PartyFrameQueues;
+use crate::malformed::MalformedComputeFrame;
+use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
+use crate::settings::ComputeRole;
+use crate::wire::{ComputeBegin, ComputeFrame, ComputeFrameKind};
 
 /// Runs one instance.
 ///
 /// # Errors
 /// If the other party computes something else, or the connection fails.
 pub(crate) fn run(
-    party: &mut Party,
-    setup: &mut SetUp,
-    source: &dyn Source,
+    party: &mut ComputeParty,
+    setup: &mut ObliviousTransferSetUp,
+    source: &dyn CircuitSource,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
     let shape = source.shape();
     let settings = party.settings;
-    let begin = Begin::new(party.number, shape, settings.scheme, settings.learns, Block::ZERO);
+    let begin =
+        ComputeBegin::new(party.number, shape, settings.scheme, settings.learns, Block::ZERO);
     let party = &*party;
-    party.figures.enter(Phase::Agreement);
+    party.figures.enter(ComputePhase::Agreement);
     party.frames.set_evaluating(false);
-    party.frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
-    let evaluating = Evaluating { party, begin, shape, input };
+    party.frames.send(ComputeFrame::of(ComputeFrameKind::Begin, &begin.to_bytes()))?;
+    let evaluating = EvaluationThread { party, begin, shape, input };
     let (keys, received) = channel();
     let (output, extended) = thread::scope(|scope| {
         let extending = scope.spawn(|| {
@@ -51,7 +52,7 @@ pub(crate) fn run(
         (output, extending.join().unwrap_or(Err(Error::Failed)))
     });
     match (output, extended) {
-        (Err(error), Err(other)) => Err(error.or(other)),
+        (Err(error), Err(other)) => Err(error.more_specific(other)),
         (Err(error), _) => Err(error),
         (output, extended) => extended.and(output),
     }
@@ -59,22 +60,22 @@ pub(crate) fn run(
 
 /// Sends the columns of the extension. The keys go to the thread that evaluates.
 fn extend(
-    party: &Party,
-    setup: &mut SetUp,
-    shape: &Shape,
+    party: &ComputeParty,
+    setup: &mut ObliviousTransferSetUp,
+    shape: &CircuitShape,
     input: &[u8],
     keys: &Sender<Zeroizing<Vec<Block>>>,
 ) -> Result<(), Error> {
     if shape.evaluator_inputs == 0 {
         return Ok(());
     }
-    let Transfers::Receiver(receiver) = setup.wait()? else { return Err(Error::Failed) };
-    party.figures.enter(Phase::Inputs);
+    let ObliviousTransferEnd::Receiver(receiver) = setup.wait()? else { return Err(Error::Failed) };
+    party.figures.enter(ComputePhase::Inputs);
     for part in parts(shape.evaluator_inputs) {
         let choices = &input[part.start / 8..part.end.div_ceil(8)];
-        let mut frame = party.frames.frame(Kind::Extend);
+        let mut frame = party.frames.frame(ComputeFrameKind::Extend);
         let mut own = Zeroizing::new(vec![Block::ZERO; part.len()]);
-        party.figures.count(Phase::Inputs, || {
+        party.figures.count(ComputePhase::Inputs, || {
             if party.settings.scheme.has_offset() {
                 receiver.extend(choices, &mut own, frame.content())
             } else {
@@ -90,45 +91,47 @@ fn extend(
 }
 
 /// The evaluator's thread that evaluates.
-struct Evaluating<'a> {
-    party: &'a Party,
-    begin: Begin,
-    shape: &'a Shape,
+struct EvaluationThread<'a> {
+    party: &'a ComputeParty,
+    begin: ComputeBegin,
+    shape: &'a CircuitShape,
     input: &'a [u8],
 }
 
-impl Evaluating<'_> {
+impl EvaluationThread<'_> {
     fn run(
         &self,
-        source: &dyn Source,
+        source: &dyn CircuitSource,
         keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let Party { frames, figures, settings, .. } = self.party;
-        let theirs = self.begin.check(&frames.expect(Kind::Begin)?)?;
-        figures.leave(Phase::Agreement);
-        figures.enter(Phase::Inputs);
+        let ComputeParty { frames, figures, settings, .. } = self.party;
+        let theirs = self.begin.check(&frames.expect(ComputeFrameKind::Begin)?)?;
+        figures.leave(ComputePhase::Agreement);
+        figures.enter(ComputePhase::Inputs);
         let public = Block::from_bytes(theirs.public);
         let mut evaluator = Evaluator::new(settings.scheme, public, self.shape);
         self.take_labels(&mut evaluator)?;
         self.take_answers(&mut evaluator, keys)?;
-        figures.leave(Phase::Inputs);
-        figures.enter(Phase::Gates);
+        figures.leave(ComputePhase::Inputs);
+        figures.enter(ComputePhase::Gates);
         frames.set_evaluating(true);
         self.evaluate(&evaluator, source)?;
-        figures.leave(Phase::Gates);
-        figures.enter(Phase::Output);
+        figures.leave(ComputePhase::Gates);
+        figures.enter(ComputePhase::Output);
         let output = self.output(&evaluator);
-        figures.leave(Phase::Output);
+        figures.leave(ComputePhase::Output);
         output
     }
 
     /// Takes the labels of the garbler's input.
     fn take_labels(&self, evaluator: &mut Evaluator) -> Result<(), Error> {
-        let Party { frames, figures, .. } = self.party;
-        let seed = frames.expect_len(Kind::Labels, 16)?;
-        figures.count(Phase::Inputs, || {
+        let ComputeParty { frames, figures, .. } = self.party;
+        let seed = frames.expect_len(ComputeFrameKind::Labels, 16)?;
+        figures.count(ComputePhase::Inputs, || {
             let seed = Block::from_bytes(seed[..].try_into().expect("16 bytes"));
-            each_label(seed, self.shape.garbler_inputs, |at, label| evaluator.set_input(at, label));
+            for_each_label(seed, self.shape.garbler_inputs, |at, label| {
+                evaluator.set_input(at, label);
+            });
         });
         Ok(())
     }
@@ -139,13 +142,13 @@ impl Evaluating<'_> {
         evaluator: &mut Evaluator,
         keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<(), Error> {
-        let Party { frames, figures, settings, .. } = self.party;
+        let ComputeParty { frames, figures, settings, .. } = self.party;
         let first = self.shape.garbler_inputs;
         for part in parts(self.shape.evaluator_inputs) {
             let size = if settings.scheme.has_offset() { 16 } else { 32 };
-            let answer = frames.expect_len(Kind::Answer, size * part.len())?;
+            let answer = frames.expect_len(ComputeFrameKind::Answer, size * part.len())?;
             let keys = keys.recv().map_err(|_| Error::Failed)?;
-            figures.count(Phase::Inputs, || {
+            figures.count(ComputePhase::Inputs, || {
                 let answers = answer.chunks_exact(size);
                 for ((at, key), content) in part.zip(keys.iter()).zip(answers) {
                     let place = first + u32::try_from(at).expect("inputs are few");
@@ -162,11 +165,11 @@ impl Evaluating<'_> {
     }
 
     /// Evaluates all gates as their tables arrive.
-    fn evaluate(&self, evaluator: &Evaluator, source: &dyn Source) -> Result<(), Error> {
-        let Party { frames, figures, settings, .. } = self.party;
-        let work = |memory: &mut Memory, job: &mut Job<'_>| {
+    fn evaluate(&self, evaluator: &Evaluator, source: &dyn CircuitSource) -> Result<(), Error> {
+        let ComputeParty { frames, figures, settings, .. } = self.party;
+        let work = |memory: &mut PartLabelBuffer, job: &mut EvaluationJob<'_>| {
             let evaluate = || evaluator.evaluate(memory, &job.part, &job.tables);
-            job.is_right = figures.count(Phase::Gates, evaluate).is_ok();
+            job.is_right = figures.count(ComputePhase::Gates, evaluate).is_ok();
             figures.add_ands(job.part.gates.ands);
         };
         let threads = settings.threads_for(source);
@@ -186,7 +189,7 @@ impl Evaluating<'_> {
                         None => take(workers, frames)?,
                     }
                 };
-                workers.add(Job { part, tables, is_right: false }, part.waits);
+                workers.add(EvaluationJob { part, tables, is_right: false }, part.dependencies);
             }
             while !workers.is_empty() {
                 take(workers, frames)?;
@@ -200,16 +203,17 @@ impl Evaluating<'_> {
 
     /// Learns the output, and reports it if the garbler may learn it.
     fn output(&self, evaluator: &Evaluator) -> Result<Option<Vec<u8>>, Error> {
-        let Party { frames, settings, .. } = self.party;
+        let ComputeParty { frames, settings, .. } = self.party;
         let learns = settings.learns;
         let bytes = self.shape.outputs.len().div_ceil(8);
-        let is_told = learns.includes(Role::Evaluator);
-        let decoding = frames.expect_len(Kind::Decoding, if is_told { bytes } else { 0 })?;
+        let is_told = learns.includes(ComputeRole::Evaluator);
+        let decoding =
+            frames.expect_len(ComputeFrameKind::Decoding, if is_told { bytes } else { 0 })?;
         let labels = evaluator.output_labels();
         let decode = |at| is_told && bit(&decoding, at);
         let bits = pack(labels.iter().enumerate().map(|(at, label)| label.lsb() ^ decode(at)));
-        let mut result = frames.frame(Kind::Result);
-        if learns.includes(Role::Garbler) {
+        let mut result = frames.frame(ComputeFrameKind::Result);
+        if learns.includes(ComputeRole::Garbler) {
             result.content().extend_from_slice(&bits);
             result.content().extend_from_slice(&digest(&labels));
         }
@@ -219,17 +223,20 @@ impl Evaluating<'_> {
 }
 
 /// A part that is evaluated, and its tables.
-struct Job<'a> {
-    part: Part<'a>,
+struct EvaluationJob<'a> {
+    part: CircuitPart<'a>,
     tables: Vec<u8>,
     /// Whether the tables have the right length.
     is_right: bool,
 }
 
 /// Waits for the next part.
-fn take(workers: &mut Workers<'_, Job<'_>>, frames: &Frames) -> Result<(), Error> {
+fn take(
+    workers: &mut CircuitJobPool<'_, EvaluationJob<'_>>,
+    frames: &PartyFrameQueues,
+) -> Result<(), Error> {
     match workers.take() {
-        Some(Job { is_right: false, .. }) => Err(wrong_tables()),
+        Some(EvaluationJob { is_right: false, .. }) => Err(wrong_tables()),
         Some(job) => {
             frames.recycle(job.tables);
             Ok(())
@@ -240,5 +247,5 @@ fn take(workers: &mut Workers<'_, Job<'_>>, frames: &Frames) -> Result<(), Error
 
 /// More or fewer tables than the circuit has gates for.
 fn wrong_tables() -> Error {
-    Error::Malformed { phase: Phase::Gates, source: Malformed::Tables }
+    Error::Malformed { phase: ComputePhase::Gates, source: MalformedComputeFrame::Tables }
 }

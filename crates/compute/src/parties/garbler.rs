@@ -3,46 +3,47 @@
 use std::thread;
 
 use blocks::Block;
-use circuit::{Part, Shape, Source};
+use circuit::{CircuitPart, CircuitShape, CircuitSource};
 use garble::workers::with_workers;
-use garble::{Garbler, Memory};
-use ot::extension::Sender;
+use garble::{Garbler, PartLabelBuffer};
+use ot::extension::OtExtensionSender;
 use sharing::wipe_stack;
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{DIGEST_LEN, bit, digest, each_label, pack, parts};
-use crate::error::{Error, Phase};
-use crate::link::{Frames, WINDOW, weight};
-use crate::party::{Party, SetUp, Transfers};
-use crate::queue::Queue;
-use crate::wire::{Begin, Frame, Kind};
+use super::{DIGEST_LEN, bit, digest, for_each_label, pack, parts};
+use crate::error::{ComputePhase, Error};
+use crate::link::{PartyFrameQueues, WINDOW, weight};
+use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
+use crate::queue::WeightedQueue;
+use crate::wire::{ComputeBegin, ComputeFrame, ComputeFrameKind};
 
 /// Runs one instance.
 ///
 /// # Errors
 /// If the other party computes something else, or the connection fails.
 pub(crate) fn run(
-    party: &mut Party,
-    setup: &mut SetUp,
-    source: &dyn Source,
+    party: &mut ComputeParty,
+    setup: &mut ObliviousTransferSetUp,
+    source: &dyn CircuitSource,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
     let shape = source.shape();
     let mut garbler =
         Garbler::new(party.settings.scheme, party.random.block(), *party.offset, shape);
     let (scheme, learns) = (party.settings.scheme, party.settings.learns);
-    let begin = Begin::new(party.number, shape, scheme, learns, garbler.public());
-    let Party { frames, figures, random, .. } = party;
-    figures.enter(Phase::Agreement);
-    frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
-    figures.enter(Phase::Inputs);
+    let begin = ComputeBegin::new(party.number, shape, scheme, learns, garbler.public());
+    let ComputeParty { frames, figures, random, .. } = party;
+    figures.enter(ComputePhase::Agreement);
+    frames.send(ComputeFrame::of(ComputeFrameKind::Begin, &begin.to_bytes()))?;
+    figures.enter(ComputePhase::Inputs);
     let seed = random.block();
-    figures.count(Phase::Inputs, || send_labels(&mut garbler, shape, seed, frames, input))?;
+    figures
+        .count(ComputePhase::Inputs, || send_labels(&mut garbler, shape, seed, frames, input))?;
     let labels = garbler.input_labels(shape.garbler_inputs..shape.inputs());
-    let answering = Answering { party, begin, shape, labels };
+    let answering = GarblerReplyThread { party, begin, shape, labels };
     // One item: all transfers are answered. Closed without: that has failed.
-    let answered = Queue::new(1);
+    let answered = WeightedQueue::new(1);
     let (garbled, result) = thread::scope(|scope| {
         let control = scope.spawn(|| {
             let result = answering.run(setup, &answered);
@@ -56,65 +57,69 @@ pub(crate) fn run(
         (garbled, control.join().unwrap_or(Err(Error::Failed)))
     });
     let result = match (garbled, result) {
-        (Err(error), Err(other)) => return Err(error.or(other)),
+        (Err(error), Err(other)) => return Err(error.more_specific(other)),
         (Err(error), _) => return Err(error),
         (Ok(()), result) => result?,
     };
     let output = output(party, &garbler, shape, &result);
-    party.figures.leave(Phase::Output);
+    party.figures.leave(ComputePhase::Output);
     output
 }
 
 /// Sends the labels of this party's input: the evaluator derives them from a seed.
 fn send_labels(
     garbler: &mut Garbler,
-    shape: &Shape,
+    shape: &CircuitShape,
     seed: Block,
-    frames: &Frames,
+    frames: &PartyFrameQueues,
     input: &[u8],
 ) -> Result<(), Error> {
-    each_label(seed, shape.garbler_inputs, |at, label| {
+    for_each_label(seed, shape.garbler_inputs, |at, label| {
         garbler.set_input(at, bit(input, at as usize), label);
     });
-    frames.send(Frame::of(Kind::Labels, &seed.to_bytes()))
+    frames.send(ComputeFrame::of(ComputeFrameKind::Labels, &seed.to_bytes()))
 }
 
 /// The garbler's thread that handles what the evaluator sends.
-struct Answering<'a> {
-    party: &'a Party,
-    begin: Begin,
-    shape: &'a Shape,
+struct GarblerReplyThread<'a> {
+    party: &'a ComputeParty,
+    begin: ComputeBegin,
+    shape: &'a CircuitShape,
     /// Of the evaluator's input: of zeros, or of zero and one where the scheme has no offset.
     labels: Vec<Block>,
 }
 
-impl Answering<'_> {
+impl GarblerReplyThread<'_> {
     /// Returns the evaluator's result.
-    fn run(&self, setup: &mut SetUp, answered: &Queue<()>) -> Result<Vec<u8>, Error> {
-        let Party { frames, figures, settings, .. } = self.party;
-        self.begin.check(&frames.expect(Kind::Begin)?)?;
-        figures.leave(Phase::Agreement);
+    fn run(
+        &self,
+        setup: &mut ObliviousTransferSetUp,
+        answered: &WeightedQueue<()>,
+    ) -> Result<Vec<u8>, Error> {
+        let ComputeParty { frames, figures, settings, .. } = self.party;
+        self.begin.check(&frames.expect(ComputeFrameKind::Begin)?)?;
+        figures.leave(ComputePhase::Agreement);
         if self.shape.evaluator_inputs > 0 {
             self.answer(setup)?;
         }
-        figures.leave(Phase::Inputs);
+        figures.leave(ComputePhase::Inputs);
         let _ = answered.push((), 1, settings.timeout);
-        frames.expect(Kind::Result)
+        frames.expect(ComputeFrameKind::Result)
     }
 
     /// Answers all transfers.
-    fn answer(&self, setup: &mut SetUp) -> Result<(), Error> {
-        let Party { frames, figures, settings, .. } = self.party;
-        let Transfers::Sender(sender) = setup.wait()? else { return Err(Error::Failed) };
+    fn answer(&self, setup: &mut ObliviousTransferSetUp) -> Result<(), Error> {
+        let ComputeParty { frames, figures, settings, .. } = self.party;
+        let ObliviousTransferEnd::Sender(sender) = setup.wait()? else { return Err(Error::Failed) };
         let mut labels = &self.labels[..];
         for part in parts(self.shape.evaluator_inputs) {
             let expected = settings.transfers.message_len(part.len());
-            let message = frames.expect_len(Kind::Extend, expected)?;
-            let mut frame = frames.frame(Kind::Answer);
+            let message = frames.expect_len(ComputeFrameKind::Extend, expected)?;
+            let mut frame = frames.frame(ComputeFrameKind::Answer);
             let each = if settings.scheme.has_offset() { 1 } else { 2 };
             let (of_part, rest) = labels.split_at(each * part.len());
             labels = rest;
-            figures.count(Phase::Inputs, || {
+            figures.count(ComputePhase::Inputs, || {
                 if settings.scheme.has_offset() {
                     correct(sender, &message, of_part, frame.content())
                 } else {
@@ -129,7 +134,7 @@ impl Answering<'_> {
 
 /// Appends the corrections that make the labels of zeros those of correlated transfers.
 fn correct(
-    sender: &mut Sender,
+    sender: &mut OtExtensionSender,
     message: &[u8],
     labels: &[Block],
     content: &mut Vec<u8>,
@@ -143,7 +148,7 @@ fn correct(
 
 /// Appends both labels of each transfer, encrypted under its keys.
 fn encrypt(
-    sender: &mut Sender,
+    sender: &mut OtExtensionSender,
     message: &[u8],
     labels: &[Block],
     content: &mut Vec<u8>,
@@ -161,30 +166,31 @@ fn add(keys: &mut [Block], labels: &[Block]) {
     keys.iter_mut().zip(labels).for_each(|(key, label)| *key ^= *label);
 }
 
-impl Drop for Answering<'_> {
+impl Drop for GarblerReplyThread<'_> {
     fn drop(&mut self) {
         self.labels.zeroize();
     }
 }
 
 /// A part that is garbled, and the frame with its tables.
-struct Job<'a> {
-    part: Part<'a>,
-    frame: Frame,
+struct GarblingJob<'a> {
+    part: CircuitPart<'a>,
+    frame: ComputeFrame,
 }
 
 /// Garbles all gates, and sends the tables.
 fn garble(
-    party: &Party,
+    party: &ComputeParty,
     garbler: &Garbler,
-    source: &dyn Source,
-    answered: &Queue<()>,
+    source: &dyn CircuitSource,
+    answered: &WeightedQueue<()>,
 ) -> Result<(), Error> {
-    let Party { frames, figures, settings, .. } = party;
-    figures.enter(Phase::Gates);
-    let mut sending = Sending { frames, answered, is_answered: false, sent: 0 };
-    let work = |memory: &mut Memory, job: &mut Job<'_>| {
-        figures.count(Phase::Gates, || garbler.garble(memory, &job.part, job.frame.content()));
+    let ComputeParty { frames, figures, settings, .. } = party;
+    figures.enter(ComputePhase::Gates);
+    let mut sending = GarbledTableSender { frames, answered, is_answered: false, sent: 0 };
+    let work = |memory: &mut PartLabelBuffer, job: &mut GarblingJob<'_>| {
+        figures
+            .count(ComputePhase::Gates, || garbler.garble(memory, &job.part, job.frame.content()));
         figures.add_ands(job.part.gates.ands);
     };
     let garbled: Result<(), Error> = with_workers(settings.threads_for(source), work, |workers| {
@@ -194,7 +200,10 @@ fn garble(
             {
                 sending.send(job.frame)?;
             }
-            workers.add(Job { part, frame: frames.frame(Kind::Tables) }, part.waits);
+            workers.add(
+                GarblingJob { part, frame: frames.frame(ComputeFrameKind::Tables) },
+                part.dependencies,
+            );
         }
         while let Some(job) = workers.take() {
             sending.send(job.frame)?;
@@ -202,26 +211,26 @@ fn garble(
         Ok(())
     });
     garbled?;
-    figures.leave(Phase::Gates);
-    figures.enter(Phase::Output);
+    figures.leave(ComputePhase::Gates);
+    figures.enter(ComputePhase::Output);
     sending.wait()?;
-    let mut decoding = frames.frame(Kind::Decoding);
-    if settings.learns.includes(crate::Role::Evaluator) {
+    let mut decoding = frames.frame(ComputeFrameKind::Decoding);
+    if settings.learns.includes(crate::ComputeRole::Evaluator) {
         decoding.content().extend(pack(garbler.decoding().into_iter()));
     }
     frames.send(decoding)
 }
 
 /// Sends tables, no more than [`WINDOW`] before all transfers are answered.
-struct Sending<'a> {
-    frames: &'a Frames,
-    answered: &'a Queue<()>,
+struct GarbledTableSender<'a> {
+    frames: &'a PartyFrameQueues,
+    answered: &'a WeightedQueue<()>,
     is_answered: bool,
     sent: usize,
 }
 
-impl Sending<'_> {
-    fn send(&mut self, frame: Frame) -> Result<(), Error> {
+impl GarbledTableSender<'_> {
+    fn send(&mut self, frame: ComputeFrame) -> Result<(), Error> {
         if frame.len() == 0 {
             return Ok(());
         }
@@ -247,9 +256,9 @@ impl Sending<'_> {
 
 /// The output that the evaluator reports, if this party may learn it.
 fn output(
-    party: &Party,
+    party: &ComputeParty,
     garbler: &Garbler,
-    shape: &Shape,
+    shape: &CircuitShape,
     result: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
     let learns = party.settings.learns;
@@ -258,15 +267,16 @@ fn output(
     let expected = if is_told { bytes + DIGEST_LEN } else { 0 };
     if result.len() != expected {
         let length = result.len();
-        let source = crate::malformed::Malformed::Length { kind: "result", length, expected };
-        return Err(Error::Malformed { phase: Phase::Output, source });
+        let source =
+            crate::malformed::MalformedComputeFrame::Length { kind: "result", length, expected };
+        return Err(Error::Malformed { phase: ComputePhase::Output, source });
     }
     if !is_told {
         return Ok(None);
     }
     let (bits, proof) = result.split_at(bytes);
     let bits = (0..shape.outputs.len()).map(|at| bit(bits, at));
-    let bits: Vec<bool> = if learns.includes(crate::Role::Evaluator) {
+    let bits: Vec<bool> = if learns.includes(crate::ComputeRole::Evaluator) {
         bits.collect()
     } else {
         bits.zip(garbler.decoding()).map(|(bit, mask)| bit ^ mask).collect()

@@ -2,41 +2,47 @@
 
 use std::time::{Duration, Instant};
 
-use circuit::{Circuit, FIRST_INPUT, Schedule, Source};
+use circuit::{Circuit, CircuitSchedule, CircuitSource, FIRST_INPUT};
 use zeroize::Zeroizing;
 
-use super::{Traffic, both_parties, frame, scaled, set_up_transfers, timed, tiny_run};
+use super::{
+    PredictedTraffic, both_parties, frame, measure_set_up, scaled, set_up_transfers, timed,
+};
 use crate::error::Error;
-use crate::gmw::gates::{Level, Shares};
-use crate::gmw::triples::{self, PART, Triples};
-use crate::random::Random;
-use crate::settings::{Role, Settings};
-use crate::wire::Begin;
+use crate::gmw::gates::{GmwAndLevel, GmwWireShares};
+use crate::gmw::triples::{self, AndTriples, FRAME_TRIPLES};
+use crate::random::PartyRng;
+use crate::settings::{ComputeRole, ComputeSettings};
+use crate::wire::ComputeBegin;
 
 /// The exchanges that are made to measure how long one takes.
 const EXCHANGES: u32 = 128;
 
 /// What the parties send.
-pub(super) fn traffic(source: &dyn Source, settings: &Settings, instances: u32) -> Traffic {
+pub(super) fn traffic(
+    source: &dyn CircuitSource,
+    settings: &ComputeSettings,
+    instances: u32,
+) -> PredictedTraffic {
     let (opened, exchanges) = exchanges(source);
     let shape = source.shape();
     let output = shape.outputs.len().div_ceil(8);
     let told = |role| frame(if settings.learns.includes(role) { output } else { 0 });
     let message = |count| frame(settings.transfers.message_len(triples::transfers(count)));
     let columns: u64 = triples::parts(shape.ands).map(message).sum();
-    let both = frame(Begin::LEN) + frame(16) + opened;
-    let sent = [both + told(Role::Evaluator), both + columns + told(Role::Garbler)];
+    let both = frame(ComputeBegin::LEN) + frame(16) + opened;
+    let sent = [both + told(ComputeRole::Evaluator), both + columns + told(ComputeRole::Garbler)];
     // Both send at once, so that an exchange takes half a round trip. With the exchanges there are
     // those of the seeds and of the output, and before the first instance one more of the set-up.
     let halves = exchanges.saturating_add(2).saturating_mul(instances).saturating_add(1);
-    Traffic::of_session(settings, instances, sent, halves.div_ceil(2))
+    PredictedTraffic::of_session(settings, instances, sent, halves.div_ceil(2))
 }
 
 /// The bytes that a party opens in an instance, and in how many exchanges.
-fn exchanges(source: &dyn Source) -> (u64, u32) {
-    let mut level = Level::new(source.shape());
+fn exchanges(source: &dyn CircuitSource) -> (u64, u32) {
+    let mut level = GmwAndLevel::new(source.shape());
     let (mut bytes, mut exchanges) = (0, 0_u32);
-    let mut exchange = |level: &mut Level| {
+    let mut exchange = |level: &mut GmwAndLevel| {
         if level.len() > 0 {
             bytes += frame(2 * level.len().div_ceil(8));
             exchanges = exchanges.saturating_add(1);
@@ -73,14 +79,14 @@ impl GmwSteps {
     /// # Errors
     /// If the system gives no random bytes, no thread or no sockets.
     pub fn measure(
-        source: &dyn Source,
-        settings: &Settings,
+        source: &dyn CircuitSource,
+        settings: &ComputeSettings,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let set_up = tiny_run(settings)?;
-        let per_part = per_part(settings)?;
+        let set_up = measure_set_up(settings)?;
+        let per_part = measure_triples_frame(settings)?;
         let ands = source.shape().ands;
-        let triples = scaled(per_part, ands, PART as u64);
+        let triples = scaled(per_part, ands, FRAME_TRIPLES as u64);
         let (_, exchanges) = exchanges(source);
         let gates = gates(source, limit) + exchange(settings)? * exchanges;
         Ok(Self { set_up, triples, gates })
@@ -94,8 +100,8 @@ impl GmwSteps {
 }
 
 /// What the triples of a frame take at the slower party.
-fn per_part(settings: &Settings) -> Result<Duration, Error> {
-    let mut random = Random::system()?;
+fn measure_triples_frame(settings: &ComputeSettings) -> Result<Duration, Error> {
+    let mut random = PartyRng::system()?;
     let offset = random.block().with_lsb(true);
     let (mut sender, mut receiver) = set_up_transfers(settings, offset, &mut random)?;
     let mut choices = blocks::prg::Prg::new(random.block());
@@ -105,10 +111,17 @@ fn per_part(settings: &Settings) -> Result<Duration, Error> {
     for _ in 0..3 {
         let mut message = Vec::new();
         let (made, theirs) = timed(|| {
-            triples::of_receiver(&mut receiver, &mut choices, PART, &mut keys.0, &mut message)
+            triples::of_receiver(
+                &mut receiver,
+                &mut choices,
+                FRAME_TRIPLES,
+                &mut keys.0,
+                &mut message,
+            )
         });
         made?;
-        let (made, ours) = timed(|| triples::of_sender(&mut sender, &message, PART, &mut keys.1));
+        let (made, ours) =
+            timed(|| triples::of_sender(&mut sender, &message, FRAME_TRIPLES, &mut keys.1));
         made?;
         least = least.min(theirs.max(ours));
     }
@@ -116,12 +129,12 @@ fn per_part(settings: &Settings) -> Result<Duration, Error> {
 }
 
 /// What one party computes of the gates.
-fn gates(source: &dyn Source, limit: Duration) -> Duration {
+fn gates(source: &dyn CircuitSource, limit: Duration) -> Duration {
     let shape = source.shape();
-    let mut shares = Shares::new(shape, Role::Garbler);
-    let mut triples = Triples::default();
+    let mut shares = GmwWireShares::new(shape, ComputeRole::Garbler);
+    let mut triples = AndTriples::default();
     let mut content = Vec::new();
-    let mut exchange = |shares: &mut Shares| {
+    let mut exchange = |shares: &mut GmwWireShares| {
         let words = shares.waiting().div_ceil(64);
         for bits in [&mut triples.a, &mut triples.b, &mut triples.c] {
             bits.clear();
@@ -129,7 +142,7 @@ fn gates(source: &dyn Source, limit: Duration) -> Duration {
         }
         content.clear();
         shares.open(&triples, &mut content);
-        shares.close(&triples, &content);
+        shares.apply_opened(&triples, &content);
     };
     let (start, mut done) = (Instant::now(), 0);
     for part in (0..source.parts()).map(|index| source.part(index)) {
@@ -151,11 +164,11 @@ fn gates(source: &dyn Source, limit: Duration) -> Duration {
 }
 
 /// What an exchange takes without a network: both parties' threads wake each other.
-fn exchange(settings: &Settings) -> Result<Duration, Error> {
+fn exchange(settings: &ComputeSettings) -> Result<Duration, Error> {
     let mut circuit = Circuit::new(&[1, 1]);
     let last = (0..EXCHANGES).fold(FIRST_INPUT, |wire, _| circuit.and(wire, FIRST_INPUT + 1));
     circuit.output(&[last]);
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     let took = both_parties(settings, |session| {
         session.run(&schedule, &[1])?;
         let start = Instant::now();
@@ -170,12 +183,13 @@ mod tests {
     use circuit::generate;
 
     use super::*;
-    use crate::settings::Protocol;
+    use crate::settings::ComputeProtocol;
 
     #[test]
     fn measuring_gives_all_steps() {
-        let schedule = Schedule::new(&generate::aes128());
-        let settings = Settings { protocol: Protocol::Gmw, ..Settings::default() };
+        let schedule = CircuitSchedule::new(&generate::aes128());
+        let settings =
+            ComputeSettings { protocol: ComputeProtocol::Gmw, ..ComputeSettings::default() };
         let limit = Duration::from_millis(20);
         let steps = GmwSteps::measure(&schedule, &settings, limit).unwrap();
         for step in [steps.set_up, steps.triples, steps.gates] {
@@ -196,7 +210,7 @@ mod tests {
             generate::millionaires(32),
         ];
         for circuit in circuits {
-            let schedule = Schedule::in_one_part(&circuit);
+            let schedule = CircuitSchedule::in_one_part(&circuit);
             let (bytes, exchanges) = exchanges(&schedule);
             assert_eq!(exchanges, circuit.depth());
             let bits = schedule.shape().ands / 4;

@@ -7,14 +7,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use circuit::{Schedule, generate};
+use circuit::{CircuitSchedule, generate};
 use sha2::{Digest as _, Sha256};
 
 use super::{BLOCK, KEY, Output, session};
-use crate::queue::Queue;
-use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
+use crate::queue::WeightedQueue;
+use crate::wire::{ComputeFrame, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
 use crate::{
-    Error, Extension, Protocol, Reason, Role, Session, Settings, TransferKind, TransferSecurity,
+    ComputeAbortReason, ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, Error,
+    OtExtension, TransferKind, TransferSecurity,
 };
 
 /// How long the parties wait for each other.
@@ -41,24 +42,29 @@ const FAULTS: [Fault; 6] =
     [Fault::Cut, Fault::Stall, Fault::Garbage, Fault::Short, Fault::Long, Fault::Other];
 
 /// The frames of an instance, and of what comes before it.
-const FRAMES: [Kind; 13] = [
-    Kind::Hello,
-    Kind::Base,
-    Kind::Begin,
-    Kind::Labels,
-    Kind::Extend,
-    Kind::Answer,
-    Kind::Tables,
-    Kind::Decoding,
-    Kind::Result,
-    Kind::Share,
-    Kind::Triples,
-    Kind::Open,
-    Kind::Output,
+const FRAMES: [ComputeFrameKind; 13] = [
+    ComputeFrameKind::Hello,
+    ComputeFrameKind::Base,
+    ComputeFrameKind::Begin,
+    ComputeFrameKind::Labels,
+    ComputeFrameKind::Extend,
+    ComputeFrameKind::Answer,
+    ComputeFrameKind::Tables,
+    ComputeFrameKind::Decoding,
+    ComputeFrameKind::Result,
+    ComputeFrameKind::Share,
+    ComputeFrameKind::Triples,
+    ComputeFrameKind::Open,
+    ComputeFrameKind::Output,
 ];
 
 /// Passes frames on, with a fault at the first of a kind.
-fn relay(from: &UnixStream, to: &UnixStream, mut fault: Option<(Kind, Fault)>, ended: &Queue<()>) {
+fn relay(
+    from: &UnixStream,
+    to: &UnixStream,
+    mut fault: Option<(ComputeFrameKind, Fault)>,
+    ended: &WeightedQueue<()>,
+) {
     let (mut reader, mut writer) = (from, to);
     let mut header = [0; HEADER_LEN];
     while reader.read_exact(&mut header).is_ok() {
@@ -100,27 +106,27 @@ fn relay(from: &UnixStream, to: &UnixStream, mut fault: Option<(Kind, Fault)>, e
 
 /// Runs both parties with a fault in what one of them sends. What they get, and how long it took.
 fn run_with(
-    schedule: &Schedule,
-    protocol: Protocol,
-    (from, kind, fault): (Role, Kind, Fault),
+    schedule: &CircuitSchedule,
+    protocol: ComputeProtocol,
+    (from, kind, fault): (ComputeRole, ComputeFrameKind, Fault),
 ) -> ([Output; 2], Duration) {
     let start = Instant::now();
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = Settings { timeout: TIMEOUT, protocol, ..Settings::default() };
-    let party = |socket: UnixStream, role: Role, input: &[u8]| {
+    let settings = ComputeSettings { timeout: TIMEOUT, protocol, ..ComputeSettings::default() };
+    let party = |socket: UnixStream, role: ComputeRole, input: &[u8]| {
         let mut session = session(&socket, role, settings);
         drop(socket);
         let output = session.run(schedule, input)?;
         session.finish().map(|()| output)
     };
     let at = |role| (role == from).then_some((kind, fault));
-    let ended = Queue::new(1);
+    let ended = WeightedQueue::new(1);
     thread::scope(|scope| {
-        scope.spawn(|| relay(&near, &far, at(Role::Garbler), &ended));
-        scope.spawn(|| relay(&far, &near, at(Role::Evaluator), &ended));
-        let other = scope.spawn(|| party(evaluator, Role::Evaluator, &BLOCK));
-        let garbled = party(garbler, Role::Garbler, &KEY);
+        scope.spawn(|| relay(&near, &far, at(ComputeRole::Garbler), &ended));
+        scope.spawn(|| relay(&far, &near, at(ComputeRole::Evaluator), &ended));
+        let other = scope.spawn(|| party(evaluator, ComputeRole::Evaluator, &BLOCK));
+        let garbled = party(garbler, ComputeRole::Garbler, &KEY);
         let outputs = [garbled, other.join().unwrap()];
         let took = start.elapsed();
         ended.close();
@@ -133,23 +139,23 @@ fn run_with(
 
 #[test]
 fn every_fault_in_every_phase_ends_both_parties_with_an_error_of_one_line() {
-    check_all(Protocol::Yao, 12);
+    check_all(ComputeProtocol::Yao, 12);
 }
 
 #[test]
 fn every_fault_in_every_phase_of_gmw_ends_both_parties_with_an_error_of_one_line() {
-    check_all(Protocol::Gmw, 13);
+    check_all(ComputeProtocol::Gmw, 13);
 }
 
 /// Checks every fault in the first frame of each kind of each party.
-fn check_all(protocol: Protocol, kinds_of_frames: usize) {
-    let schedule = &Schedule::new(&generate::aes128());
-    let roles = |kind: Kind| {
-        let roles = [Role::Garbler, Role::Evaluator].into_iter();
+fn check_all(protocol: ComputeProtocol, kinds_of_frames: usize) {
+    let schedule = &CircuitSchedule::new(&generate::aes128());
+    let roles = |kind: ComputeFrameKind| {
+        let roles = [ComputeRole::Garbler, ComputeRole::Evaluator].into_iter();
         roles.filter(move |role| kind.is_from(*role)).map(move |role| (role, kind))
     };
     let frames = FRAMES.into_iter().filter(|kind| kind.is_of(protocol)).flat_map(roles);
-    let frames: Vec<(Role, Kind)> = frames.collect();
+    let frames: Vec<(ComputeRole, ComputeFrameKind)> = frames.collect();
     assert_eq!(frames.len(), kinds_of_frames);
     for fault in FAULTS {
         thread::scope(|scope| {
@@ -160,14 +166,18 @@ fn check_all(protocol: Protocol, kinds_of_frames: usize) {
     }
 }
 
-fn check(schedule: &Schedule, protocol: Protocol, (from, kind, fault): (Role, Kind, Fault)) {
+fn check(
+    schedule: &CircuitSchedule,
+    protocol: ComputeProtocol,
+    (from, kind, fault): (ComputeRole, ComputeFrameKind, Fault),
+) {
     let (outputs, took) = run_with(schedule, protocol, (from, kind, fault));
     let case = format!("{fault:?} in {kind:?} from the {from}: {outputs:?}");
     // A party waits for the other's sign of life, then a moment for its reason.
     assert!(took < 8 * TIMEOUT, "{took:?} {case}");
     let [garbler, evaluator] = outputs;
     // The last frame of a party ends its run: it cannot know that the other one has not got it.
-    let receiver = if from == Role::Garbler { evaluator } else { garbler };
+    let receiver = if from == ComputeRole::Garbler { evaluator } else { garbler };
     let error = receiver.expect_err(&case);
     assert!(!matches!(error, Error::Failed), "{case}");
     assert!(!error.to_string().contains('\n'), "{case}");
@@ -176,10 +186,10 @@ fn check(schedule: &Schedule, protocol: Protocol, (from, kind, fault): (Role, Ki
 #[test]
 fn a_party_that_is_not_this_program_is_named() {
     let (here, there) = UnixStream::pair().unwrap();
-    let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
-    let mut session = session(&here, Role::Evaluator, settings);
+    let settings = ComputeSettings { timeout: TIMEOUT, ..ComputeSettings::default() };
+    let mut session = session(&here, ComputeRole::Evaluator, settings);
     (&there).write_all(b"SSH-2.0-OpenSSH_10.0\r\n").unwrap();
-    let source = &Schedule::new(&generate::aes128());
+    let source = &CircuitSchedule::new(&generate::aes128());
     let error = session.run(source, &BLOCK).unwrap_err();
     assert!(error.to_string().contains("does not speak this protocol"), "{error}");
     let error = session.run(source, &BLOCK).unwrap_err();
@@ -188,31 +198,35 @@ fn a_party_that_is_not_this_program_is_named() {
 
 #[test]
 fn a_party_that_gives_up_says_why() {
-    for role in [Role::Garbler, Role::Evaluator] {
+    for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
         let (here, there) = UnixStream::pair().unwrap();
-        let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
+        let settings = ComputeSettings { timeout: TIMEOUT, ..ComputeSettings::default() };
         let mut other = session(&there, role.other(), settings);
         let leaving = session(&here, role, settings);
         drop((here, there));
         let error = thread::scope(|scope| {
-            scope.spawn(|| leaving.give_up(Reason::Circuit));
-            other.run(&Schedule::new(&generate::aes128()), &BLOCK).unwrap_err()
+            scope.spawn(|| leaving.give_up(ComputeAbortReason::Circuit));
+            other.run(&CircuitSchedule::new(&generate::aes128()), &BLOCK).unwrap_err()
         });
-        assert!(matches!(error, Error::Aborted { reason: Reason::Circuit, .. }), "{error}");
+        assert!(
+            matches!(error, Error::Aborted { reason: ComputeAbortReason::Circuit, .. }),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn a_party_that_is_stopped_says_so() {
-    for role in [Role::Garbler, Role::Evaluator] {
-        for protocol in [Protocol::Yao, Protocol::Gmw] {
+    for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
+        for protocol in [ComputeProtocol::Yao, ComputeProtocol::Gmw] {
             let (here, there) = UnixStream::pair().unwrap();
-            let settings = Settings { timeout: TIMEOUT, protocol, ..Settings::default() };
+            let settings =
+                ComputeSettings { timeout: TIMEOUT, protocol, ..ComputeSettings::default() };
             let mut other = session(&there, role.other(), settings);
             let mut stopped = session(&here, role, settings);
             drop((here, there));
             let stopper = stopped.stopper();
-            let schedule = &Schedule::new(&generate::aes128());
+            let schedule = &CircuitSchedule::new(&generate::aes128());
             let [ours, theirs] = thread::scope(|scope| {
                 let ours = scope.spawn(move || stopped.run(schedule, &KEY).unwrap_err());
                 // Before it runs, or while it waits for the other party.
@@ -222,18 +236,21 @@ fn a_party_that_is_stopped_says_so() {
                 [ours.join().unwrap(), theirs]
             });
             assert!(matches!(ours, Error::Stopped), "{ours}");
-            assert!(matches!(theirs, Error::Aborted { reason: Reason::Stopped, .. }), "{theirs}");
+            assert!(
+                matches!(theirs, Error::Aborted { reason: ComputeAbortReason::Stopped, .. }),
+                "{theirs}"
+            );
         }
     }
 }
 
 /// The garbler's error when a bit of the evaluator's frames of a kind is changed.
-fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
-    let schedule = Schedule::new(&generate::aes128());
+fn refused_with_change(changed: ComputeFrameKind, transfers: OtExtension) -> Error {
+    let schedule = CircuitSchedule::new(&generate::aes128());
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = Settings { timeout: TIMEOUT, transfers, ..Settings::default() };
-    let ended = Queue::new(1);
+    let settings = ComputeSettings { timeout: TIMEOUT, transfers, ..ComputeSettings::default() };
+    let ended = WeightedQueue::new(1);
     thread::scope(|scope| {
         scope.spawn(|| relay(&near, &far, None, &ended));
         scope.spawn(|| {
@@ -252,12 +269,12 @@ fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
             }
         });
         scope.spawn(|| {
-            let mut session = session(&evaluator, Role::Evaluator, settings);
+            let mut session = session(&evaluator, ComputeRole::Evaluator, settings);
             // The garbler may give up before.
             let _ = session.run(&schedule, &BLOCK);
             drop((session, evaluator));
         });
-        let mut session = session(&garbler, Role::Garbler, settings);
+        let mut session = session(&garbler, ComputeRole::Garbler, settings);
         let error = session.run(&schedule, &KEY).unwrap_err();
         drop((session, garbler));
         for socket in [&near, &far] {
@@ -269,7 +286,7 @@ fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
 
 #[test]
 fn a_result_that_is_not_proven_is_refused() {
-    let error = refused_with_change(Kind::Result, Settings::default().transfers);
+    let error = refused_with_change(ComputeFrameKind::Result, ComputeSettings::default().transfers);
     assert!(matches!(error, Error::Unproven), "{error}");
     assert!(error.is_security());
 }
@@ -277,8 +294,8 @@ fn a_result_that_is_not_proven_is_refused() {
 #[test]
 fn transfers_that_fail_the_check_are_a_failed_security_check() {
     for kind in TransferKind::ALL {
-        let transfers = Extension { kind, security: TransferSecurity::MaliciousReceiver };
-        let error = refused_with_change(Kind::Extend, transfers);
+        let transfers = OtExtension { kind, security: TransferSecurity::MaliciousReceiver };
+        let error = refused_with_change(ComputeFrameKind::Extend, transfers);
         assert!(matches!(error, Error::Transfer { .. }), "{error}");
         assert!(error.is_security(), "{error}");
     }
@@ -287,13 +304,15 @@ fn transfers_that_fail_the_check_are_a_failed_security_check() {
 #[test]
 fn tables_in_short_frames_take_no_more_memory_than_in_long_ones() {
     // A million frames of one byte: with what each takes beside its content, more than 32 MiB.
-    let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
-    let Settings { protocol, transfers, .. } = settings;
-    let hello = Hello { role: Role::Garbler, protocol, transfers };
-    let mut sent = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
-    sent.extend(Frame::of(Kind::Tables, &[0]).into_bytes().repeat(1_000_000));
-    let session = Session::over(Cursor::new(sent), io::sink(), Role::Evaluator, settings);
-    let source = &Schedule::new(&generate::aes128());
+    let settings =
+        ComputeSettings { timeout: Duration::from_millis(100), ..ComputeSettings::default() };
+    let ComputeSettings { protocol, transfers, .. } = settings;
+    let hello = ComputeHello { role: ComputeRole::Garbler, protocol, transfers };
+    let mut sent = ComputeFrame::of(ComputeFrameKind::Hello, &hello.to_bytes()).into_bytes();
+    sent.extend(ComputeFrame::of(ComputeFrameKind::Tables, &[0]).into_bytes().repeat(1_000_000));
+    let session =
+        ComputeSession::over(Cursor::new(sent), io::sink(), ComputeRole::Evaluator, settings);
+    let source = &CircuitSchedule::new(&generate::aes128());
     let error = session.unwrap().run(source, &BLOCK).unwrap_err();
     assert!(matches!(error, Error::Malformed { .. }), "{error}");
 }
@@ -317,9 +336,11 @@ impl Drop for Endless {
 #[test]
 fn a_party_that_never_stops_sending_is_not_read_for_ever() {
     let (dropped, has_dropped) = channel();
-    let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
-    let session = Session::over(Endless(dropped), io::sink(), Role::Garbler, settings);
-    let source = &Schedule::new(&generate::aes128());
+    let settings =
+        ComputeSettings { timeout: Duration::from_millis(100), ..ComputeSettings::default() };
+    let session =
+        ComputeSession::over(Endless(dropped), io::sink(), ComputeRole::Garbler, settings);
+    let source = &CircuitSchedule::new(&generate::aes128());
     let error = session.unwrap().run(source, &KEY).unwrap_err();
     assert!(matches!(error, Error::NotThisProtocol), "{error}");
     has_dropped.recv_timeout(Duration::from_secs(20)).expect("reading ends");
@@ -355,9 +376,10 @@ impl Drop for Closed {
 fn nothing_is_left_of_a_session_that_has_failed() {
     let (dropped, has_dropped) = channel();
     let (reader, writer) = (Closed(dropped.clone()), Closed(dropped));
-    let session = Session::over(reader, writer, Role::Garbler, Settings::default());
+    let session =
+        ComputeSession::over(reader, writer, ComputeRole::Garbler, ComputeSettings::default());
     let mut session = session.unwrap();
-    session.run(&Schedule::new(&generate::aes128()), &KEY).unwrap_err();
+    session.run(&CircuitSchedule::new(&generate::aes128()), &KEY).unwrap_err();
     drop(session);
     assert_eq!(has_dropped.try_iter().count(), 2);
 }

@@ -4,32 +4,32 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
 
-use circuit::{Builder, Circuit, FIRST_INPUT, Schedule, generate};
+use circuit::{Circuit, CircuitBuilder, CircuitSchedule, FIRST_INPUT, generate};
 
 use super::traces::{Recorded, check_uniform, frames, recorded_of};
 use super::{BLOCK, ENCRYPTED, KEY, expected, refused, run, session};
-use crate::predict::Traffic;
-use crate::wire::Kind;
+use crate::predict::PredictedTraffic;
+use crate::wire::ComputeFrameKind;
 use crate::{
-    Error, Extension, Learns, PhaseFigures, Protocol, Role, Settings, TransferKind,
-    TransferSecurity,
+    ComputeProtocol, ComputeRole, ComputeSettings, Error, OtExtension, OutputLearners,
+    PhaseFigures, TransferKind, TransferSecurity,
 };
 
-fn gmw() -> Settings {
-    Settings { protocol: Protocol::Gmw, ..Settings::default() }
+fn gmw() -> ComputeSettings {
+    ComputeSettings { protocol: ComputeProtocol::Gmw, ..ComputeSettings::default() }
 }
 
 /// A circuit in an order, and the inputs of both parties.
 struct Instance<'a> {
-    schedule: Schedule,
+    schedule: CircuitSchedule,
     inputs: [&'a [u8]; 2],
     expected: Vec<u8>,
 }
 
 /// Runs instances on one set-up. What each phase took, for both parties.
-fn check(instances: &[Instance<'_>], settings: Settings) -> [Vec<PhaseFigures>; 2] {
+fn check(instances: &[Instance<'_>], settings: ComputeSettings) -> [Vec<PhaseFigures>; 2] {
     let (here, there) = UnixStream::pair().unwrap();
-    let party = |socket: UnixStream, role: Role| {
+    let party = |socket: UnixStream, role: ComputeRole| {
         let mut session = session(&socket, role, settings);
         drop(socket);
         for (number, instance) in instances.iter().enumerate() {
@@ -41,8 +41,8 @@ fn check(instances: &[Instance<'_>], settings: Settings) -> [Vec<PhaseFigures>; 
         session.finish().map(|()| figures)
     };
     let figures: [Result<_, Error>; 2] = thread::scope(|scope| {
-        let evaluator = scope.spawn(|| party(there, Role::Evaluator));
-        let garbler = party(here, Role::Garbler);
+        let evaluator = scope.spawn(|| party(there, ComputeRole::Evaluator));
+        let garbler = party(here, ComputeRole::Garbler);
         [garbler, evaluator.join().unwrap()]
     });
     figures.map(Result::unwrap)
@@ -60,7 +60,7 @@ fn check_random(name: &str, circuit: &Circuit, times: u64) {
         bytes
     };
     let inputs: Vec<[Vec<u8>; 2]> = (0..times).map(|_| counts.map(&mut random)).collect();
-    let orders = [Schedule::in_one_part(circuit), Schedule::new(circuit)];
+    let orders = [CircuitSchedule::in_one_part(circuit), CircuitSchedule::new(circuit)];
     let instances: Vec<Instance<'_>> = inputs
         .iter()
         .zip(orders.iter().cycle())
@@ -76,7 +76,7 @@ fn check_random(name: &str, circuit: &Circuit, times: u64) {
 
 #[test]
 fn aes_128_is_that_of_fips_197_with_every_kind_of_transfers() {
-    let schedule = Schedule::in_one_part(&generate::aes128());
+    let schedule = CircuitSchedule::in_one_part(&generate::aes128());
     let instance = || Instance {
         schedule: schedule.clone(),
         inputs: [&KEY, &BLOCK],
@@ -84,8 +84,8 @@ fn aes_128_is_that_of_fips_197_with_every_kind_of_transfers() {
     };
     for kind in TransferKind::ALL {
         for security in [TransferSecurity::SemiHonest, TransferSecurity::MaliciousReceiver] {
-            let transfers = Extension { kind, security };
-            check(&[instance(), instance()], Settings { transfers, ..gmw() });
+            let transfers = OtExtension { kind, security };
+            check(&[instance(), instance()], ComputeSettings { transfers, ..gmw() });
         }
     }
     // Appendix C.1.
@@ -108,7 +108,7 @@ fn sha_256_is_that_of_fips_180_4() {
     let instance = |split: usize| {
         let (ours, theirs) = block.split_at(split);
         let circuit = generate::sha256(u32::try_from(split).unwrap());
-        let schedule = Schedule::in_one_part(&circuit);
+        let schedule = CircuitSchedule::in_one_part(&circuit);
         Instance { schedule, inputs: [ours, theirs], expected: digest.clone() }
     };
     check(&[0, 3, 32, 64].map(instance), gmw());
@@ -179,7 +179,7 @@ fn random_circuits_are_right() {
         .map(|circuit| {
             let bytes = |bits: u32| &input[..bits.div_ceil(8) as usize];
             let inputs = [bytes(circuit.garbler_inputs()), bytes(circuit.evaluator_inputs())];
-            let schedule = Schedule::in_one_part(circuit);
+            let schedule = CircuitSchedule::in_one_part(circuit);
             Instance { schedule, inputs, expected: expected(circuit, inputs) }
         })
         .collect();
@@ -206,11 +206,11 @@ fn a_level_of_more_ands_than_an_exchange() {
 fn the_output_goes_to_whom_both_have_chosen() {
     let circuit = generate::aes128();
     for (learns, told) in [
-        (Learns::Both, [true, true]),
-        (Learns::Garbler, [true, false]),
-        (Learns::Evaluator, [false, true]),
+        (OutputLearners::Both, [true, true]),
+        (OutputLearners::Garbler, [true, false]),
+        (OutputLearners::Evaluator, [false, true]),
     ] {
-        let settings = Settings { learns, ..gmw() };
+        let settings = ComputeSettings { learns, ..gmw() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2);
         for (output, is_told) in outputs.into_iter().zip(told) {
             assert_eq!(output.unwrap(), is_told.then(|| ENCRYPTED.to_vec()), "{learns:?}");
@@ -221,12 +221,12 @@ fn the_output_goes_to_whom_both_have_chosen() {
 #[test]
 fn parties_may_have_no_input_and_circuits_no_ands() {
     for inputs in [[9, 0], [0, 9], [5, 11]] {
-        let mut builder = Builder::new(&inputs);
+        let mut builder = CircuitBuilder::new(&inputs);
         let all = [builder.input(0), builder.input(1)].concat();
         let sum = builder.count_ones(&all);
         let circuits = [
             builder.finish(&[&sum, &all, &[circuit::ONE, circuit::ZERO]]),
-            Builder::new(&inputs).finish(&[&all, &[circuit::ONE, FIRST_INPUT]]),
+            CircuitBuilder::new(&inputs).finish(&[&all, &[circuit::ONE, FIRST_INPUT]]),
         ];
         let bytes = inputs.map(|bits| vec![1; bits.div_ceil(8) as usize]);
         let given = [&bytes[0][..], &bytes[1][..]];
@@ -242,16 +242,16 @@ fn parties_may_have_no_input_and_circuits_no_ands() {
 #[test]
 fn the_predicted_bytes_are_those_that_are_sent() {
     let circuit = generate::minimum(900, 900, 20);
-    let schedule = Schedule::in_one_part(&circuit);
+    let schedule = CircuitSchedule::in_one_part(&circuit);
     let input = [0x3c; 2_250];
     let expected = expected(&circuit, [&input, &input]);
     let instance =
         || Instance { schedule: schedule.clone(), inputs: [&input; 2], expected: expected.clone() };
     for kind in TransferKind::ALL {
-        let transfers = Extension { kind, ..gmw().transfers };
-        let settings = Settings { transfers, ..gmw() };
+        let transfers = OtExtension { kind, ..gmw().transfers };
+        let settings = ComputeSettings { transfers, ..gmw() };
         let [garbler, evaluator] = check(&[instance(), instance()], settings);
-        let traffic = Traffic::of(&schedule, &settings, 2);
+        let traffic = PredictedTraffic::of(&schedule, &settings, 2);
         let sum = |figures: &[PhaseFigures], of: fn(&PhaseFigures) -> u64| -> u64 {
             figures.iter().map(of).sum()
         };
@@ -267,12 +267,12 @@ fn the_predicted_bytes_are_those_that_are_sent() {
 #[test]
 fn parties_that_want_something_else_say_so() {
     let aes = generate::aes128();
-    for settings in [[gmw(), Settings::default()], [Settings::default(), gmw()]] {
+    for settings in [[gmw(), ComputeSettings::default()], [ComputeSettings::default(), gmw()]] {
         for error in refused([&aes; 2], [&KEY, &BLOCK], settings) {
             assert_eq!(error, "the protocol (--protocol) is not the same at both parties");
         }
     }
-    let private = Settings { learns: Learns::Evaluator, ..gmw() };
+    let private = ComputeSettings { learns: OutputLearners::Evaluator, ..gmw() };
     for error in refused([&aes; 2], [&KEY, &BLOCK], [gmw(), private]) {
         assert!(error.contains("who learns the output"), "{error}");
     }
@@ -287,18 +287,24 @@ fn parties_that_want_something_else_say_so() {
 
 #[test]
 fn no_two_transcripts_are_equal_and_the_offset_is_in_none() {
-    let schedule = Schedule::in_one_part(&generate::aes128());
+    let schedule = CircuitSchedule::in_one_part(&generate::aes128());
     let run = |instances| recorded_of(&schedule, gmw(), [&KEY, &BLOCK], None, instances);
     let [first, second] = [run(2), run(2)];
     let offset = first.offset.to_bytes();
     for sent in &first.sent {
         assert!(!sent.windows(16).any(|window| window == offset));
     }
-    for kind in [Kind::Base, Kind::Share, Kind::Triples, Kind::Open, Kind::Output] {
+    for kind in [
+        ComputeFrameKind::Base,
+        ComputeFrameKind::Share,
+        ComputeFrameKind::Triples,
+        ComputeFrameKind::Open,
+        ComputeFrameKind::Output,
+    ] {
         let halves = |Recorded { sent, .. }: &Recorded| -> Vec<Vec<u8>> {
             let all = sent.iter().map(|sent| frames(sent, kind)).filter(|all| !all.is_empty());
             // Of both instances; the set-up is one.
-            let per_instance = if kind == Kind::Base { 1 } else { 2 };
+            let per_instance = if kind == ComputeFrameKind::Base { 1 } else { 2 };
             let parts =
                 all.map(|all| all.chunks(all.len() / per_instance).map(<[u8]>::to_vec).collect());
             parts.collect::<Vec<Vec<Vec<u8>>>>().concat()
@@ -325,20 +331,20 @@ fn what_is_opened_and_the_columns_of_the_triples_are_uniform() {
     }
     circuit.output(&wires);
     let zeros = vec![0; WIDTH as usize / 8];
-    let schedule = Schedule::in_one_part(&circuit);
+    let schedule = CircuitSchedule::in_one_part(&circuit);
     let Recorded { sent, .. } = recorded_of(&schedule, gmw(), [&zeros, &zeros], None, 1);
-    let columns = frames(&sent[1], Kind::Triples);
+    let columns = frames(&sent[1], ComputeFrameKind::Triples);
     assert_eq!(columns.len(), 50 * 2 * WIDTH as usize * 32);
     check_uniform("columns", &columns);
     for sent in &sent {
-        let opened = frames(sent, Kind::Open);
+        let opened = frames(sent, ComputeFrameKind::Open);
         assert_eq!(opened.len(), 50 * 2 * WIDTH as usize / 4);
         check_uniform("opened", &opened);
-        let share = frames(sent, Kind::Output);
+        let share = frames(sent, ComputeFrameKind::Output);
         let ones: u32 = share.iter().map(|byte| byte.count_ones()).sum();
         // 8,192 bits: 8 standard deviations.
         assert!(ones.abs_diff(WIDTH) < 8 * 46, "{ones}");
     }
-    let [ours, theirs] = sent.each_ref().map(|sent| frames(sent, Kind::Output));
+    let [ours, theirs] = sent.each_ref().map(|sent| frames(sent, ComputeFrameKind::Output));
     assert_eq!(ours, theirs);
 }

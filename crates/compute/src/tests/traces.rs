@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use blocks::Block;
-use circuit::{Schedule, generate};
+use circuit::{CircuitSchedule, generate};
 use sha2::{Digest, Sha256};
 
 use super::{BLOCK, KEY};
-use crate::predict::Writer;
-use crate::random::Random;
-use crate::wire::{Begin, HEADER_LEN, Kind, parse_header};
-use crate::{Protocol, Role, Scheme, Session, Settings};
+use crate::predict::ShutdownOnDropWriter;
+use crate::random::PartyRng;
+use crate::wire::{ComputeBegin, ComputeFrameKind, HEADER_LEN, parse_header};
+use crate::{ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, GarblingScheme};
 
 /// What the parties send with the seeds of [`recorded`], for each scheme and for GMW: a change of
 /// these lines is a change on the wire. The first 8 bytes of SHA-256 over the frames of each kind,
@@ -23,7 +23,7 @@ const TRACES: &str = include_str!("traces.baseline");
 
 /// Writes to a socket, and keeps a copy.
 struct Recording {
-    socket: Writer,
+    socket: ShutdownOnDropWriter,
     copy: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -46,30 +46,37 @@ pub(super) struct Recorded {
 }
 
 /// Runs of AES-128 on one set-up.
-fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorded {
-    let settings = Settings { scheme, ..Settings::default() };
-    recorded_of(&Schedule::new(&generate::aes128()), settings, [&KEY, &BLOCK], seeds, instances)
+fn recorded(scheme: GarblingScheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorded {
+    let settings = ComputeSettings { scheme, ..ComputeSettings::default() };
+    recorded_of(
+        &CircuitSchedule::new(&generate::aes128()),
+        settings,
+        [&KEY, &BLOCK],
+        seeds,
+        instances,
+    )
 }
 
 /// Runs of a circuit on one set-up.
 pub(super) fn recorded_of(
-    schedule: &Schedule,
-    settings: Settings,
+    schedule: &CircuitSchedule,
+    settings: ComputeSettings,
     inputs: [&[u8]; 2],
     seeds: Option<[u128; 2]>,
     instances: u32,
 ) -> Recorded {
     let (here, there) = UnixStream::pair().unwrap();
     let copies = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    let party = |socket: UnixStream, role: Role| {
+    let party = |socket: UnixStream, role: ComputeRole| {
         let at = role as usize - 1;
         let random = match seeds {
-            Some(seeds) => Random::of(Block::from(seeds[at])),
-            None => Random::system().unwrap(),
+            Some(seeds) => PartyRng::of(Block::from(seeds[at])),
+            None => PartyRng::system().unwrap(),
         };
         let reader = socket.try_clone().unwrap();
-        let writer = Recording { socket: Writer(socket), copy: copies[at].clone() };
-        let mut session = Session::new(reader, writer, None, role, settings, random).unwrap();
+        let writer = Recording { socket: ShutdownOnDropWriter(socket), copy: copies[at].clone() };
+        let mut session =
+            ComputeSession::new(reader, writer, None, role, settings, random).unwrap();
         for _ in 0..instances {
             session.run(schedule, inputs[at]).unwrap();
         }
@@ -78,14 +85,14 @@ pub(super) fn recorded_of(
         offset
     };
     let offset = thread::scope(|scope| {
-        scope.spawn(|| party(there, Role::Evaluator));
-        party(here, Role::Garbler)
+        scope.spawn(|| party(there, ComputeRole::Evaluator));
+        party(here, ComputeRole::Garbler)
     });
     Recorded { sent: copies.map(|copy| std::mem::take(&mut *copy.lock().unwrap())), offset }
 }
 
 /// The contents of all frames of a kind.
-pub(super) fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
+pub(super) fn frames(mut sent: &[u8], wanted: ComputeFrameKind) -> Vec<u8> {
     let mut contents = Vec::new();
     while let Some((header, rest)) = sent.split_first_chunk::<HEADER_LEN>() {
         let (kind, length) = parse_header(*header).unwrap();
@@ -99,14 +106,15 @@ pub(super) fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
 
 #[test]
 fn what_is_on_the_wire_has_not_changed() {
-    let schedule = Schedule::new(&generate::aes128());
-    let line = |(name, settings): (&str, Settings)| {
+    let schedule = CircuitSchedule::new(&generate::aes128());
+    let line = |(name, settings): (&str, ComputeSettings)| {
         let seeds = Some([1, 2]);
         let Recorded { sent, .. } = recorded_of(&schedule, settings, [&KEY, &BLOCK], seeds, 1);
         let digest = |sent: &[u8]| {
             let mut digest = Sha256::new();
-            let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of(settings.protocol));
-            for kind in kinds.filter(|kind| *kind != Kind::Alive) {
+            let kinds =
+                ComputeFrameKind::ALL.into_iter().filter(|kind| kind.is_of(settings.protocol));
+            for kind in kinds.filter(|kind| *kind != ComputeFrameKind::Alive) {
                 digest.update([kind as u8]);
                 digest.update(frames(sent, kind));
             }
@@ -115,8 +123,9 @@ fn what_is_on_the_wire_has_not_changed() {
         };
         format!("{name} {:016x} {:016x}\n", digest(&sent[0]), digest(&sent[1]))
     };
-    let yao = Scheme::ALL.map(|scheme| (scheme.name(), Settings { scheme, ..Settings::default() }));
-    let gmw = Settings { protocol: Protocol::Gmw, ..Settings::default() };
+    let yao = GarblingScheme::ALL
+        .map(|scheme| (scheme.name(), ComputeSettings { scheme, ..ComputeSettings::default() }));
+    let gmw = ComputeSettings { protocol: ComputeProtocol::Gmw, ..ComputeSettings::default() };
     let all = yao.into_iter().chain([("gmw", gmw)]);
     assert_eq!(
         all.map(line).collect::<String>(),
@@ -126,7 +135,13 @@ fn what_is_on_the_wire_has_not_changed() {
 }
 
 /// What is sent that depends on labels or offsets: blocks of 128 bits, but for the last bytes.
-const SECRET: [Kind; 5] = [Kind::Labels, Kind::Extend, Kind::Answer, Kind::Tables, Kind::Decoding];
+const SECRET: [ComputeFrameKind; 5] = [
+    ComputeFrameKind::Labels,
+    ComputeFrameKind::Extend,
+    ComputeFrameKind::Answer,
+    ComputeFrameKind::Tables,
+    ComputeFrameKind::Decoding,
+];
 
 /// The blocks of all frames of [`SECRET`].
 fn blocks(Recorded { sent, .. }: &Recorded) -> Vec<u128> {
@@ -139,23 +154,28 @@ fn blocks(Recorded { sent, .. }: &Recorded) -> Vec<u128> {
 
 #[test]
 fn no_block_is_sent_twice_on_one_set_up_or_on_two() {
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let [first, second] = [(); 2].map(|()| recorded(scheme, None, 3));
         assert_ne!(u128::from(first.offset), u128::from(second.offset), "{scheme}");
         let mut seen = HashSet::new();
         for block in blocks(&first).into_iter().chain(blocks(&second)) {
             assert!(seen.insert(block), "{scheme}: {block:032x} is sent twice");
         }
-        let begins = [&first, &second].map(|it| frames(&it.sent[0], Kind::Begin)).concat();
-        for begin in begins.chunks(Begin::LEN) {
+        let begins =
+            [&first, &second].map(|it| frames(&it.sent[0], ComputeFrameKind::Begin)).concat();
+        for begin in begins.chunks(ComputeBegin::LEN) {
             let public = u128::from_le_bytes(begin[64..80].try_into().unwrap());
             assert!(seen.insert(public), "{scheme}: the public value {public:032x} is sent twice");
         }
         for (one, two) in first.sent.iter().zip(&second.sent) {
-            assert_ne!(frames(one, Kind::Base), frames(two, Kind::Base), "{scheme}");
+            assert_ne!(
+                frames(one, ComputeFrameKind::Base),
+                frames(two, ComputeFrameKind::Base),
+                "{scheme}"
+            );
         }
         // The outputs are equal, the digests of their labels are not.
-        let results = [&first, &second].map(|it| frames(&it.sent[1], Kind::Result));
+        let results = [&first, &second].map(|it| frames(&it.sent[1], ComputeFrameKind::Result));
         let digests: HashSet<&[u8]> =
             results.iter().flat_map(|all| all.chunks(32)).map(|result| &result[16..]).collect();
         assert_eq!(digests.len(), 6, "{scheme}");
@@ -164,7 +184,7 @@ fn no_block_is_sent_twice_on_one_set_up_or_on_two() {
 
 #[test]
 fn the_offset_is_never_on_the_wire_nor_the_difference_of_two_blocks() {
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let recorded = recorded(scheme, None, 2);
         let offset = recorded.offset.to_bytes();
         for sent in &recorded.sent {
@@ -178,7 +198,7 @@ fn the_offset_is_never_on_the_wire_nor_the_difference_of_two_blocks() {
 
 #[test]
 fn the_set_up_does_not_wait_behind_tables() {
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let Recorded { sent: [garbler, _], .. } = recorded(scheme, None, 1);
         let mut rest = &garbler[..];
         let mut kinds = Vec::new();
@@ -188,17 +208,22 @@ fn the_set_up_does_not_wait_behind_tables() {
             rest = &after[length..];
         }
         let first = |wanted| kinds.iter().position(|kind| *kind == wanted).unwrap();
-        assert!(first(Kind::Base) < first(Kind::Tables), "{scheme}: {kinds:?}");
+        assert!(
+            first(ComputeFrameKind::Base) < first(ComputeFrameKind::Tables),
+            "{scheme}: {kinds:?}"
+        );
     }
 }
 
 #[test]
 fn tables_and_transfers_are_uniform() {
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let Recorded { sent: [garbler, evaluator], .. } = recorded(scheme, None, 20);
-        for (kind, sent) in
-            [(Kind::Tables, &garbler), (Kind::Answer, &garbler), (Kind::Extend, &evaluator)]
-        {
+        for (kind, sent) in [
+            (ComputeFrameKind::Tables, &garbler),
+            (ComputeFrameKind::Answer, &garbler),
+            (ComputeFrameKind::Extend, &evaluator),
+        ] {
             let mut content = frames(sent, kind);
             assert!(content.len() >= 40_000, "{scheme} {kind:?}");
             // In more one would see the zeros with which the bits of a batch are filled up.

@@ -1,21 +1,21 @@
 //! The first frame of an instance.
 
 use blocks::Block;
-use circuit::Shape;
+use circuit::CircuitShape;
 
 use crate::error::Error;
-use crate::malformed::Malformed;
-use crate::settings::{Learns, scheme_number};
-use garble::Scheme;
+use crate::malformed::MalformedComputeFrame;
+use crate::settings::{OutputLearners, scheme_number};
+use garble::GarblingScheme;
 
 /// What is computed, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begin {
+pub(crate) struct ComputeBegin {
     /// The instance, from 0.
     pub(crate) number: u64,
     pub(crate) digest: [u8; 32],
     pub(crate) scheme: u8,
-    pub(crate) learns: Learns,
+    pub(crate) learns: OutputLearners,
     /// The bits of the garbler's input, of the evaluator's, and of the output.
     pub(crate) bits: [u32; 3],
     pub(crate) ands: u64,
@@ -23,14 +23,14 @@ pub(crate) struct Begin {
     pub(crate) public: [u8; 16],
 }
 
-impl Begin {
+impl ComputeBegin {
     pub(crate) const LEN: usize = 88;
 
     pub(crate) fn new(
         number: u64,
-        shape: &Shape,
-        scheme: Scheme,
-        learns: Learns,
+        shape: &CircuitShape,
+        scheme: GarblingScheme,
+        learns: OutputLearners,
         public: Block,
     ) -> Self {
         let outputs = u32::try_from(shape.outputs.len()).unwrap_or(u32::MAX);
@@ -59,19 +59,20 @@ impl Begin {
         bytes
     }
 
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let bytes: &[u8; Self::LEN] = bytes.try_into().map_err(|_| Malformed::Length {
-            kind: "begin",
-            length: bytes.len(),
-            expected: Self::LEN,
-        })?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedComputeFrame> {
+        let bytes: &[u8; Self::LEN] =
+            bytes.try_into().map_err(|_| MalformedComputeFrame::Length {
+                kind: "begin",
+                length: bytes.len(),
+                expected: Self::LEN,
+            })?;
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let long = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         Ok(Self {
             number: long(0),
             digest: bytes[8..40].try_into().expect("32 bytes"),
             scheme: bytes[40],
-            learns: Learns::parse(bytes[41])?,
+            learns: OutputLearners::parse(bytes[41])?,
             bits: [word(44), word(48), word(52)],
             ands: long(56),
             public: bytes[64..80].try_into().expect("16 bytes"),
@@ -111,11 +112,11 @@ impl Begin {
 mod tests {
     use super::*;
 
-    const BEGIN: Begin = Begin {
+    const BEGIN: ComputeBegin = ComputeBegin {
         number: 3,
         digest: [5; 32],
         scheme: 1,
-        learns: Learns::Both,
+        learns: OutputLearners::Both,
         bits: [128, 127, 126],
         ands: 6_400,
         public: [0; 16],
@@ -123,19 +124,19 @@ mod tests {
 
     #[test]
     fn begins_are_read_as_they_were_written() {
-        let theirs = Begin { public: [9; 16], ..BEGIN };
+        let theirs = ComputeBegin { public: [9; 16], ..BEGIN };
         assert_eq!(BEGIN.check(&theirs.to_bytes()).unwrap(), theirs);
     }
 
     #[test]
     fn each_difference_is_named() {
-        let text = |theirs: Begin| BEGIN.check(&theirs.to_bytes()).unwrap_err().to_string();
-        assert!(text(Begin { number: 4, ..BEGIN }).contains("instance"));
-        assert!(text(Begin { digest: [6; 32], ..BEGIN }).contains("circuit"));
-        assert!(text(Begin { ands: 1, ..BEGIN }).contains("circuit"));
-        assert!(text(Begin { scheme: 2, ..BEGIN }).contains("scheme"));
-        assert!(text(Begin { learns: Learns::Garbler, ..BEGIN }).contains("learns"));
-        assert!(text(Begin { bits: [128, 127, 1], ..BEGIN }).contains("127 bits to 126"));
+        let text = |theirs: ComputeBegin| BEGIN.check(&theirs.to_bytes()).unwrap_err().to_string();
+        assert!(text(ComputeBegin { number: 4, ..BEGIN }).contains("instance"));
+        assert!(text(ComputeBegin { digest: [6; 32], ..BEGIN }).contains("circuit"));
+        assert!(text(ComputeBegin { ands: 1, ..BEGIN }).contains("circuit"));
+        assert!(text(ComputeBegin { scheme: 2, ..BEGIN }).contains("scheme"));
+        assert!(text(ComputeBegin { learns: OutputLearners::Garbler, ..BEGIN }).contains("learns"));
+        assert!(text(ComputeBegin { bits: [128, 127, 1], ..BEGIN }).contains("127 bits to 126"));
         let mut bytes = BEGIN.to_bytes();
         bytes[41] = 0;
         assert!(BEGIN.check(&bytes).is_err());

@@ -1,7 +1,7 @@
 //! Frames.
 
-use crate::malformed::Malformed;
-use crate::settings::{Protocol, Role};
+use crate::malformed::MalformedComputeFrame;
+use crate::settings::{ComputeProtocol, ComputeRole};
 
 /// The bytes of a frame's kind and length.
 pub(crate) const HEADER_LEN: usize = 5;
@@ -9,7 +9,7 @@ pub(crate) const HEADER_LEN: usize = 5;
 /// The kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum ComputeFrameKind {
     Hello = 1,
     Base = 2,
     Begin = 3,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Output = 15,
 }
 
-impl Kind {
+impl ComputeFrameKind {
     pub(crate) const ALL: [Self; 15] = [
         Self::Hello,
         Self::Base,
@@ -46,9 +46,9 @@ impl Kind {
         Self::Output,
     ];
 
-    pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
+    pub(crate) fn parse(number: u8) -> Result<Self, MalformedComputeFrame> {
         let found = Self::ALL.into_iter().find(|kind| *kind as u8 == number);
-        found.ok_or(Malformed::Kind(number))
+        found.ok_or(MalformedComputeFrame::Kind(number))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -72,10 +72,12 @@ impl Kind {
     }
 
     /// Whether a party of this role may send it.
-    pub(crate) fn is_from(self, role: Role) -> bool {
+    pub(crate) fn is_from(self, role: ComputeRole) -> bool {
         match self {
-            Self::Labels | Self::Answer | Self::Tables | Self::Decoding => role == Role::Garbler,
-            Self::Extend | Self::Result | Self::Triples => role == Role::Evaluator,
+            Self::Labels | Self::Answer | Self::Tables | Self::Decoding => {
+                role == ComputeRole::Garbler
+            }
+            Self::Extend | Self::Result | Self::Triples => role == ComputeRole::Evaluator,
             Self::Hello
             | Self::Base
             | Self::Begin
@@ -88,15 +90,17 @@ impl Kind {
     }
 
     /// Whether it is a frame of this protocol.
-    pub(crate) fn is_of(self, protocol: Protocol) -> bool {
+    pub(crate) fn is_of(self, protocol: ComputeProtocol) -> bool {
         match self {
             Self::Labels
             | Self::Extend
             | Self::Answer
             | Self::Tables
             | Self::Decoding
-            | Self::Result => protocol == Protocol::Yao,
-            Self::Share | Self::Triples | Self::Open | Self::Output => protocol == Protocol::Gmw,
+            | Self::Result => protocol == ComputeProtocol::Yao,
+            Self::Share | Self::Triples | Self::Open | Self::Output => {
+                protocol == ComputeProtocol::Gmw
+            }
             Self::Hello | Self::Base | Self::Begin | Self::Alive | Self::Abort => true,
         }
     }
@@ -123,27 +127,27 @@ impl Kind {
 
 /// A frame that is being written: its header, whose length is set at the end, and its content.
 #[derive(Debug)]
-pub(crate) struct Frame {
-    kind: Kind,
+pub(crate) struct ComputeFrame {
+    kind: ComputeFrameKind,
     bytes: Vec<u8>,
 }
 
-impl Frame {
+impl ComputeFrame {
     /// An empty frame, in a buffer that was used before.
-    pub(crate) fn new(kind: Kind, mut buffer: Vec<u8>) -> Self {
+    pub(crate) fn new(kind: ComputeFrameKind, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         buffer.resize(HEADER_LEN, 0);
         Self { kind, bytes: buffer }
     }
 
     /// A frame with this content.
-    pub(crate) fn of(kind: Kind, content: &[u8]) -> Self {
+    pub(crate) fn of(kind: ComputeFrameKind, content: &[u8]) -> Self {
         let mut frame = Self::new(kind, Vec::with_capacity(HEADER_LEN + content.len()));
         frame.bytes.extend_from_slice(content);
         frame
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ComputeFrameKind {
         self.kind
     }
 
@@ -170,12 +174,14 @@ impl Frame {
 ///
 /// # Errors
 /// If there is no such kind, or the content is too long.
-pub(crate) fn parse_header(header: [u8; HEADER_LEN]) -> Result<(Kind, usize), Malformed> {
-    let kind = Kind::parse(header[0])?;
+pub(crate) fn parse_header(
+    header: [u8; HEADER_LEN],
+) -> Result<(ComputeFrameKind, usize), MalformedComputeFrame> {
+    let kind = ComputeFrameKind::parse(header[0])?;
     let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize;
     let max = kind.max_len();
     if length > max {
-        return Err(Malformed::TooLong { kind: kind.name(), length, max });
+        return Err(MalformedComputeFrame::TooLong { kind: kind.name(), length, max });
     }
     Ok((kind, length))
 }
@@ -186,9 +192,9 @@ mod tests {
 
     #[test]
     fn frames_are_read_as_they_were_written() {
-        for kind in Kind::ALL {
+        for kind in ComputeFrameKind::ALL {
             let content = vec![7; kind.max_len().min(100)];
-            let bytes = Frame::of(kind, &content).into_bytes();
+            let bytes = ComputeFrame::of(kind, &content).into_bytes();
             let (header, rest) = bytes.split_first_chunk().unwrap();
             assert_eq!(parse_header(*header), Ok((kind, content.len())));
             assert_eq!(rest, content);
@@ -197,13 +203,13 @@ mod tests {
 
     #[test]
     fn unknown_and_long_frames_are_refused() {
-        assert_eq!(parse_header([0; 5]), Err(Malformed::Kind(0)));
-        assert_eq!(parse_header([16, 0, 0, 0, 0]), Err(Malformed::Kind(16)));
-        for kind in Kind::ALL {
+        assert_eq!(parse_header([0; 5]), Err(MalformedComputeFrame::Kind(0)));
+        assert_eq!(parse_header([16, 0, 0, 0, 0]), Err(MalformedComputeFrame::Kind(16)));
+        for kind in ComputeFrameKind::ALL {
             let length = u32::try_from(kind.max_len()).unwrap() + 1;
             let [a, b, c, d] = length.to_be_bytes();
             let refused = parse_header([kind as u8, a, b, c, d]);
-            assert!(matches!(refused, Err(Malformed::TooLong { .. })), "{kind:?}");
+            assert!(matches!(refused, Err(MalformedComputeFrame::TooLong { .. })), "{kind:?}");
         }
     }
 }

@@ -1,22 +1,22 @@
 //! The first frame of a connection.
 
 use crate::error::Error;
-use crate::malformed::Malformed;
-use crate::settings::{Protocol, Role, transfers_number};
-use ot::extension::Extension;
+use crate::malformed::MalformedComputeFrame;
+use crate::settings::{ComputeProtocol, ComputeRole, transfers_number};
+use ot::extension::OtExtension;
 
 const MAGIC: &[u8; 7] = b"SNDRYAO";
 const VERSION: u8 = 1;
 
 /// What a party says first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
-    pub(crate) role: Role,
-    pub(crate) protocol: Protocol,
-    pub(crate) transfers: Extension,
+pub(crate) struct ComputeHello {
+    pub(crate) role: ComputeRole,
+    pub(crate) protocol: ComputeProtocol,
+    pub(crate) transfers: OtExtension,
 }
 
-impl Hello {
+impl ComputeHello {
     pub(crate) const LEN: usize = 16;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
@@ -42,9 +42,14 @@ impl Hello {
         }
         if theirs.len() != Self::LEN {
             let length = theirs.len();
-            return Err(Malformed::Length { kind: "hello", length, expected: Self::LEN }.into());
+            return Err(MalformedComputeFrame::Length {
+                kind: "hello",
+                length,
+                expected: Self::LEN,
+            }
+            .into());
         }
-        if Role::parse(theirs[8])? == self.role {
+        if ComputeRole::parse(theirs[8])? == self.role {
             return Err(Error::SameRole { role: self.role });
         }
         if theirs[10] != self.protocol as u8 {
@@ -60,26 +65,26 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::ComputeSettings;
 
-    fn hello(role: Role) -> Hello {
-        let Settings { protocol, transfers, .. } = Settings::default();
-        Hello { role, protocol, transfers }
+    fn hello(role: ComputeRole) -> ComputeHello {
+        let ComputeSettings { protocol, transfers, .. } = ComputeSettings::default();
+        ComputeHello { role, protocol, transfers }
     }
 
     #[test]
     fn the_roles_differ() {
-        let [garbler, evaluator] = [Role::Garbler, Role::Evaluator].map(hello);
+        let [garbler, evaluator] = [ComputeRole::Garbler, ComputeRole::Evaluator].map(hello);
         garbler.check(&evaluator.to_bytes()).unwrap();
         evaluator.check(&garbler.to_bytes()).unwrap();
         let error = garbler.check(&garbler.to_bytes()).unwrap_err();
-        assert!(matches!(error, Error::SameRole { role: Role::Garbler }));
+        assert!(matches!(error, Error::SameRole { role: ComputeRole::Garbler }));
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let good = hello(Role::Evaluator).to_bytes();
-        let text = |bytes: &[u8]| hello(Role::Garbler).check(bytes).unwrap_err().to_string();
+        let good = hello(ComputeRole::Evaluator).to_bytes();
+        let text = |bytes: &[u8]| hello(ComputeRole::Garbler).check(bytes).unwrap_err().to_string();
         let with = |at: usize, value| {
             let mut bytes = good;
             bytes[at] = value;

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use keys::trusted::TrustError;
 
-use super::{MAX_PEERS, Source};
+use super::{AddressSource, MAX_PEERS};
 
 /// Why the database cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum DirectoryStoreError {
     /// The file cannot be opened or created.
     #[error("cannot open it: {0}{advice}", advice = advice(.0))]
     File(#[from] io::Error),
@@ -62,11 +62,11 @@ pub enum StoreError {
     Database(#[from] rusqlite::Error),
 }
 
-impl StoreError {
+impl DirectoryStoreError {
     /// Addresses from this source are not asked for.
-    pub(crate) fn fixed(peer: IpAddr, source: Source) -> Self {
+    pub(crate) fn not_learnable(peer: IpAddr, source: AddressSource) -> Self {
         match source {
-            Source::Signed(_) => Self::Signed { peer },
+            AddressSource::Signed(_) => Self::Signed { peer },
             _ => Self::Manual { peer },
         }
     }
@@ -85,6 +85,6 @@ pub(super) fn one_line(error: &rusqlite::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn damaged(what: String) -> StoreError {
-    StoreError::Damaged { what }
+pub(super) fn damaged(what: String) -> DirectoryStoreError {
+    DirectoryStoreError::Damaged { what }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use keys::trusted::{TrustError, TrustedFolder};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::error::{StoreError, damaged};
+use super::error::{DirectoryStoreError, damaged};
 
 /// How long a call waits for other programs that use the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ const FROM_VERSION_1: [&str; 2] = [
 ///
 /// # Errors
 /// As [`Store::open`](super::Store::open).
-pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open(path: &Path) -> Result<Connection, DirectoryStoreError> {
     let path = trusted(path).map_err(known)?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     match made {
@@ -79,7 +79,7 @@ pub fn check_place(path: &Path) -> Result<(), TrustError> {
 /// The absolute path of a file that no other user can change. Names with a special meaning to
 /// `SQLite`, such as `:memory:`, have none in an absolute path.
 fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
-    let (folder, name) = TrustedFolder::of(path)?;
+    let (folder, name) = TrustedFolder::containing(path)?;
     for end in COMPANION_SUFFIXES {
         let mut file = name.clone();
         file.push(end);
@@ -89,15 +89,15 @@ fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
 }
 
 /// Reports a missing folder as any other file error.
-fn known(error: TrustError) -> StoreError {
+fn known(error: TrustError) -> DirectoryStoreError {
     match error {
-        TrustError::Unreadable { source, .. } => StoreError::File(source),
+        TrustError::Unreadable { source, .. } => DirectoryStoreError::File(source),
         error => error.into(),
     }
 }
 
 /// Checks that the database is undamaged and of this version. Creates the tables in an empty one.
-fn check(connection: &mut Connection) -> Result<(), StoreError> {
+fn check(connection: &mut Connection) -> Result<(), DirectoryStoreError> {
     if number(connection, "PRAGMA application_id")? == 0 {
         let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another program may have created them meanwhile.
@@ -112,12 +112,12 @@ fn check(connection: &mut Connection) -> Result<(), StoreError> {
         change.commit()?;
     }
     if number(connection, "PRAGMA application_id")? != APPLICATION {
-        return Err(StoreError::Foreign);
+        return Err(DirectoryStoreError::Foreign);
     }
     match number(connection, "PRAGMA user_version")? {
         VERSION => {}
         1 => upgrade(connection)?,
-        newer if newer > VERSION => return Err(StoreError::Newer),
+        newer if newer > VERSION => return Err(DirectoryStoreError::Newer),
         other => return Err(damaged(format!("version {other}"))),
     }
     let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -125,7 +125,7 @@ fn check(connection: &mut Connection) -> Result<(), StoreError> {
 }
 
 /// Brings a database of version 1 to this one.
-fn upgrade(connection: &mut Connection) -> Result<(), StoreError> {
+fn upgrade(connection: &mut Connection) -> Result<(), DirectoryStoreError> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another program may have done it meanwhile.
     if number(&change, "PRAGMA user_version")? == 1 {
@@ -135,6 +135,6 @@ fn upgrade(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(change.commit()?)
 }
 
-pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreError> {
+pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, DirectoryStoreError> {
     Ok(connection.query_row(query, [], |row| row.get(0))?)
 }

@@ -7,49 +7,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
-use super::error::{StoreError, damaged, one_line};
-use super::{Entry, LAST_SECOND, Source};
-use crate::addresses::{Addresses, AddressesError};
+use super::error::{DirectoryStoreError, damaged, one_line};
+use super::{AddressSource, DirectoryEntry, LAST_SECOND};
+use crate::addresses::{ChannelAddresses, ChannelAddressesError};
 
 /// The entries in the rows of a query, which are ordered by peer.
 pub(super) fn read(
     connection: &Connection,
     query: &str,
     peer: Option<IpAddr>,
-) -> Result<Vec<Entry>, StoreError> {
+) -> Result<Vec<DirectoryEntry>, DirectoryStoreError> {
     let mut statement = connection.prepare(query)?;
     let peer = peer.map(|peer| peer.to_string());
     let mut rows = statement.query(rusqlite::params_from_iter(peer))?;
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<UncheckedPeerRows> = Vec::new();
     while let Some(row) = rows.next()? {
         let host: String = field(row, 0)?;
         match found.last_mut() {
             Some(last) if last.host == host => last.add_address(row)?,
             _ => {
-                let mut next = Found::new(host, row)?;
+                let mut next = UncheckedPeerRows::new(host, row)?;
                 next.add_address(row)?;
                 found.push(next);
             }
         }
     }
-    found.into_iter().map(Found::check).collect()
+    found.into_iter().map(UncheckedPeerRows::check).collect()
 }
 
 /// The rows of one peer, not yet checked in full.
-struct Found {
+struct UncheckedPeerRows {
     host: String,
     peer: IpAddr,
-    source: Source,
+    source: AddressSource,
     learnt_at: SystemTime,
     addresses: Vec<SocketAddr>,
 }
 
-impl Found {
-    fn new(host: String, row: &Row<'_>) -> Result<Self, StoreError> {
+impl UncheckedPeerRows {
+    fn new(host: String, row: &Row<'_>) -> Result<Self, DirectoryStoreError> {
         let peer = whole(&host).ok_or_else(|| damaged(format!("{host:?} is no address")))?;
         let name: String = field(row, 1)?;
         let signer: Option<[u8; 32]> = field(row, 5)?;
-        let source = Source::from_name(&name, signer)
+        let source = AddressSource::from_name(&name, signer)
             .ok_or_else(|| damaged(format!("{host} is from {name:?}, which is no source")))?;
         let seconds: i64 = field(row, 2)?;
         let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds <= LAST_SECOND);
@@ -59,7 +59,7 @@ impl Found {
         Ok(Self { host, peer, source, learnt_at, addresses: Vec::new() })
     }
 
-    fn add_address(&mut self, row: &Row<'_>) -> Result<(), StoreError> {
+    fn add_address(&mut self, row: &Row<'_>) -> Result<(), DirectoryStoreError> {
         let host = &self.host;
         let place: Option<i64> = field(row, 3)?;
         if place != i64::try_from(self.addresses.len()).ok() {
@@ -72,11 +72,11 @@ impl Found {
         Ok(())
     }
 
-    fn check(self) -> Result<Entry, StoreError> {
+    fn check(self) -> Result<DirectoryEntry, DirectoryStoreError> {
         let Self { host, peer, source, learnt_at, addresses } = self;
-        let wrong = |error: AddressesError| damaged(format!("{host}: {error}"));
-        let addresses = Addresses::new(addresses).map_err(wrong)?;
-        Ok(Entry { peer, addresses, source, learnt_at })
+        let wrong = |error: ChannelAddressesError| damaged(format!("{host}: {error}"));
+        let addresses = ChannelAddresses::new(addresses).map_err(wrong)?;
+        Ok(DirectoryEntry { peer, addresses, source, learnt_at })
     }
 }
 
@@ -85,6 +85,6 @@ fn whole<T: FromStr + ToString>(text: &str) -> Option<T> {
     text.parse().ok().filter(|value: &T| value.to_string() == text)
 }
 
-fn field<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, StoreError> {
+fn field<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, DirectoryStoreError> {
     row.get(index).map_err(|error| damaged(one_line(&error)))
 }

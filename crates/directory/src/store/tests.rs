@@ -11,14 +11,14 @@ use super::file::TABLES;
 use super::*;
 use crate::addresses::tests::{list, lists};
 
-fn open() -> (TempDir, Store) {
+fn open() -> (TempDir, DirectoryStore) {
     let place = tempfile::tempdir().unwrap();
-    let store = Store::open(&place.path().join("x.sqlite")).unwrap();
+    let store = DirectoryStore::open(&place.path().join("x.sqlite")).unwrap();
     (place, store)
 }
 
-fn again(place: &TempDir) -> Result<Store, StoreError> {
-    Store::open(&place.path().join("x.sqlite"))
+fn again(place: &TempDir) -> Result<DirectoryStore, DirectoryStoreError> {
+    DirectoryStore::open(&place.path().join("x.sqlite"))
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -34,16 +34,21 @@ fn what_was_added_is_there_when_it_is_opened_again() {
     let (place, mut store) = open();
     let (one, two) = (list("192.0.2.1:1 198.51.100.1:2"), list("[2001:db8::1]:3"));
     assert_eq!(store.add(ip("192.0.2.1"), &one, at(5)).unwrap(), None);
-    let learnt = store.learn(ip("2001:db8::1"), two.clone(), Scheme::Ed25519, at(6)).unwrap();
-    assert_eq!(learnt, Learnt { addresses: two.clone(), before: None });
+    let learnt = store.learn(ip("2001:db8::1"), two.clone(), ProofScheme::Ed25519, at(6)).unwrap();
+    assert_eq!(learnt, LearnedAddresses { addresses: two.clone(), before: None });
     drop(store);
     let store = again(&place).unwrap();
     let expected = [
-        Entry { peer: ip("192.0.2.1"), addresses: one, source: Source::Manual, learnt_at: at(5) },
-        Entry {
+        DirectoryEntry {
+            peer: ip("192.0.2.1"),
+            addresses: one,
+            source: AddressSource::Manual,
+            learnt_at: at(5),
+        },
+        DirectoryEntry {
             peer: ip("2001:db8::1"),
             addresses: two,
-            source: Source::Learnt(Scheme::Ed25519),
+            source: AddressSource::Learnt(ProofScheme::Ed25519),
             learnt_at: at(6),
         },
     ];
@@ -103,7 +108,7 @@ fn what_others_can_put_beside_the_file_is_not_believed() {
     let allow = |mode| {
         fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
     };
-    let refused = |found: Result<Addresses, StoreError>| {
+    let refused = |found: Result<ChannelAddresses, DirectoryStoreError>| {
         let error = found.expect_err("a forged journal is believed").to_string();
         assert!(error.contains("not trusted: ") && error.lines().count() == 1, "{error}");
     };
@@ -125,24 +130,27 @@ fn what_others_can_put_beside_the_file_is_not_believed() {
 fn what_was_added_by_hand_is_not_learnt_over() {
     let (_place, mut store) = open();
     let (peer, own, other) = (ip("192.0.2.1"), list("192.0.2.1:1"), list("192.0.2.1:2"));
-    store.learn(peer, other.clone(), Scheme::Hmac, at(1)).unwrap();
+    store.learn(peer, other.clone(), ProofScheme::Hmac, at(1)).unwrap();
     // The operator may replace what was learnt, and what was added.
     let before = store.add(peer, &own, at(2)).unwrap().unwrap();
-    assert_eq!((before.addresses, before.source), (other.clone(), Source::Learnt(Scheme::Hmac)));
+    assert_eq!(
+        (before.addresses, before.source),
+        (other.clone(), AddressSource::Learnt(ProofScheme::Hmac))
+    );
     assert!(store.add(peer, &own, at(3)).unwrap().is_some());
-    for scheme in [Scheme::Hmac, Scheme::Ed25519] {
+    for scheme in [ProofScheme::Hmac, ProofScheme::Ed25519] {
         let refused = store.learn(peer, other.clone(), scheme, at(4)).unwrap_err();
-        assert!(matches!(refused, StoreError::Manual { .. }), "{refused}");
+        assert!(matches!(refused, DirectoryStoreError::Manual { .. }), "{refused}");
     }
     let entry = store.find(peer).unwrap().unwrap();
     assert_eq!((entry.addresses, entry.learnt_at), (own, at(3)));
     assert!(store.remove(peer).unwrap());
-    assert!(store.learn(peer, other, Scheme::Hmac, at(5)).unwrap().before.is_none());
+    assert!(store.learn(peer, other, ProofScheme::Hmac, at(5)).unwrap().before.is_none());
 }
 
-fn signed(key: u8, number: u32, peers: &[(&str, &str)]) -> SignedList {
+fn signed(key: u8, number: u32, peers: &[(&str, &str)]) -> SignedDirectoryList {
     let peers = peers.iter().map(|(peer, addresses)| (ip(peer), list(addresses))).collect();
-    SignedList { key: [key; 32], number, peers }
+    SignedDirectoryList { key: [key; 32], number, peers }
 }
 
 #[test]
@@ -150,24 +158,24 @@ fn a_signed_list_replaces_the_last_one() {
     let (_place, mut store) = open();
     let (own, one, two) = ("192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1");
     store.add(ip("192.0.2.1"), &list(own), at(1)).unwrap();
-    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), Scheme::Hmac, at(1)).unwrap();
+    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), ProofScheme::Hmac, at(1)).unwrap();
     let first = [("192.0.2.1", "192.0.2.1:9"), ("192.0.2.2", one)];
     // What was added by hand with other addresses stays, and is told.
     assert_eq!(store.import(&signed(1, 7, &first), at(2)).unwrap(), [ip("192.0.2.1")]);
-    let entry = |store: &Store, peer| store.find(ip(peer)).unwrap();
+    let entry = |store: &DirectoryStore, peer| store.find(ip(peer)).unwrap();
     assert_eq!(entry(&store, "192.0.2.1").unwrap().addresses, list(own));
     let imported = entry(&store, "192.0.2.2").unwrap();
-    let source = Source::Signed([1; 32]);
+    let source = AddressSource::Signed([1; 32]);
     assert_eq!(
         (imported.addresses, imported.source, imported.learnt_at),
         (list(one), source, at(2))
     );
-    let learnt = store.learn(ip("192.0.2.2"), list(one), Scheme::Hmac, at(3));
-    assert!(matches!(learnt, Err(StoreError::Signed { .. })), "{learnt:?}");
+    let learnt = store.learn(ip("192.0.2.2"), list(one), ProofScheme::Hmac, at(3));
+    assert!(matches!(learnt, Err(DirectoryStoreError::Signed { .. })), "{learnt:?}");
     // An older list, or another one of the same number, does not come back.
     for number in [6, 7] {
         let old = store.import(&signed(1, number, &[]), at(4));
-        assert!(matches!(old, Err(StoreError::OldList { last: 7, .. })), "{old:?}");
+        assert!(matches!(old, Err(DirectoryStoreError::OldList { last: 7, .. })), "{old:?}");
     }
     let second = [("192.0.2.1", own), ("192.0.2.3", two)];
     assert!(store.import(&signed(1, 8, &second), at(5)).unwrap().is_empty());
@@ -182,7 +190,7 @@ fn a_signed_list_replaces_the_last_one() {
 fn a_database_of_version_1_is_brought_to_this_one() {
     let (place, mut store) = open();
     store.add(ip("192.0.2.1"), &list("192.0.2.1:1 192.0.2.1:2"), at(1)).unwrap();
-    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), Scheme::Hmac, at(1)).unwrap();
+    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), ProofScheme::Hmac, at(1)).unwrap();
     let entries = store.list().unwrap();
     let tables = TABLES.split_once("CREATE TABLE peer").unwrap().1.replace(", 'signed'", "");
     let version_1 = format!(
@@ -204,8 +212,8 @@ fn a_database_of_version_1_is_brought_to_this_one() {
 fn a_change_is_told() {
     let (_place, mut store) = open();
     let (peer, one, two) = (ip("192.0.2.1"), list("192.0.2.1:1"), list("192.0.2.1:2"));
-    let mut learn = |addresses: &Addresses, seconds| {
-        store.learn(peer, addresses.clone(), Scheme::Hmac, at(seconds)).unwrap()
+    let mut learn = |addresses: &ChannelAddresses, seconds| {
+        store.learn(peer, addresses.clone(), ProofScheme::Hmac, at(seconds)).unwrap()
     };
     assert!(!learn(&one, 1).has_changed());
     assert!(!learn(&one, 2).has_changed());
@@ -234,8 +242,8 @@ fn a_full_database_learns_no_more() {
          INSERT INTO peer SELECT 'x' || i, 'manual', 0 FROM n"
     );
     store.0.execute_batch(&fill).unwrap();
-    let learnt = store.learn(ip("192.0.2.1"), list("192.0.2.1:1"), Scheme::Hmac, at(1));
-    assert!(matches!(learnt, Err(StoreError::Full)));
+    let learnt = store.learn(ip("192.0.2.1"), list("192.0.2.1:1"), ProofScheme::Hmac, at(1));
+    assert!(matches!(learnt, Err(DirectoryStoreError::Full)));
     store.add(ip("192.0.2.1"), &list("192.0.2.1:1"), at(1)).unwrap();
 }
 
@@ -243,13 +251,13 @@ fn a_full_database_learns_no_more() {
 fn other_databases_are_left_alone() {
     let (place, store) = open();
     store.0.execute_batch("PRAGMA user_version = 3").unwrap();
-    assert!(matches!(again(&place), Err(StoreError::Newer)));
+    assert!(matches!(again(&place), Err(DirectoryStoreError::Newer)));
     store.0.execute_batch("PRAGMA user_version = 0").unwrap();
-    assert!(matches!(again(&place), Err(StoreError::Damaged { .. })));
+    assert!(matches!(again(&place), Err(DirectoryStoreError::Damaged { .. })));
     store.0.execute_batch("PRAGMA application_id = 7").unwrap();
-    assert!(matches!(again(&place), Err(StoreError::Foreign)));
+    assert!(matches!(again(&place), Err(DirectoryStoreError::Foreign)));
     store.0.execute_batch("PRAGMA application_id = 0").unwrap();
-    assert!(matches!(again(&place), Err(StoreError::Foreign)));
+    assert!(matches!(again(&place), Err(DirectoryStoreError::Foreign)));
 }
 
 #[test]
@@ -257,11 +265,11 @@ fn what_is_no_database_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x.sqlite");
     fs::write(&path, "socks = \"127.0.0.1:1080\"\n".repeat(100)).unwrap();
-    let refused = Store::open(&path).unwrap_err();
-    assert!(matches!(refused, StoreError::Database(_)), "{refused}");
-    let missing = Store::open(&place.path().join("no/x.sqlite")).unwrap_err().to_string();
+    let refused = DirectoryStore::open(&path).unwrap_err();
+    assert!(matches!(refused, DirectoryStoreError::Database(_)), "{refused}");
+    let missing = DirectoryStore::open(&place.path().join("no/x.sqlite")).unwrap_err().to_string();
     assert!(missing.ends_with("; its directory has to exist"), "{missing}");
-    assert!(Store::open(place.path()).is_err());
+    assert!(DirectoryStore::open(place.path()).is_err());
 }
 
 /// Overwrites each page of the file in turn: an error follows, at the latest when it is read.
@@ -270,7 +278,7 @@ fn a_file_that_was_overwritten_is_refused() {
     let (place, mut store) = open();
     for host in 1..=200 {
         let peer = IpAddr::from([192, 0, 2, host]);
-        store.add(peer, &Addresses::new(vec![(peer, 1).into()]).unwrap(), at(1)).unwrap();
+        store.add(peer, &ChannelAddresses::new(vec![(peer, 1).into()]).unwrap(), at(1)).unwrap();
     }
     let good = store.list().unwrap();
     drop(store);
@@ -325,14 +333,16 @@ fn values_that_cannot_be_are_refused() {
         );
         store.0.execute_batch(&rewrite).unwrap();
         let all = store.list().unwrap_err();
-        assert!(matches!(all, StoreError::Damaged { .. }), "{change}: {all}");
+        assert!(matches!(all, DirectoryStoreError::Damaged { .. }), "{change}: {all}");
         assert!(all.to_string().contains(expected), "{change}: {all}");
         assert_eq!(all.to_string().lines().count(), 1, "{change}: {all}");
         // A peer of another name is not found; any other is refused here too.
         if !change.contains("host") {
             assert!(store.find(ip("192.0.2.1")).is_err(), "{change}");
             assert!(
-                store.learn(ip("192.0.2.1"), list("192.0.2.1:1"), Scheme::Hmac, at(1)).is_err()
+                store
+                    .learn(ip("192.0.2.1"), list("192.0.2.1:1"), ProofScheme::Hmac, at(1))
+                    .is_err()
             );
             assert!(store.remove(ip("192.0.2.1")).unwrap());
         }

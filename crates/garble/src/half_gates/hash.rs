@@ -1,11 +1,11 @@
 //! The hashes of labels that make half gates of one kind or another.
 
 use blocks::Block;
-use blocks::lanes::{KEYS, Lanes, MAX_WIDTH};
+use blocks::lanes::{KEY_VECTORS, Lanes, MAX_WIDTH};
 
 /// A tweakable hash of labels, for a group of gates: four vectors, two with the first inputs of
 /// gates, two with the second ones.
-pub(crate) trait Hash: Copy {
+pub(crate) trait LabelHash: Copy {
     /// What is prepared once for a batch.
     type Prepared<L: Lanes>;
 
@@ -17,9 +17,9 @@ pub(crate) trait Hash: Copy {
         lanes: L,
         prepared: &Self::Prepared<L>,
         number: u64,
-        labels: [L::Vector; KEYS],
+        labels: [L::Vector; KEY_VECTORS],
         offsets: [L::Vector; N],
-    ) -> [[L::Vector; N]; KEYS];
+    ) -> [[L::Vector; N]; KEY_VECTORS];
 }
 
 /// The tweaks of the lanes of vector `k`: gate `g` has the tweak `2 g` for its first input and
@@ -35,11 +35,11 @@ fn tweaks<L: Lanes>(lanes: L, number: u64, k: usize) -> L::Vector {
 
 /// `E(start ^ tweak, s(x)) ^ s(x)`: `MiTCCRH`.
 #[derive(Clone, Copy)]
-pub(crate) struct Rekeyed {
+pub(crate) struct RekeyedLabelHash {
     pub(crate) start: Block,
 }
 
-impl Hash for Rekeyed {
+impl LabelHash for RekeyedLabelHash {
     type Prepared<L: Lanes> = L::Vector;
 
     #[inline(always)]
@@ -52,12 +52,12 @@ impl Hash for Rekeyed {
         lanes: L,
         &start: &L::Vector,
         number: u64,
-        labels: [L::Vector; KEYS],
+        labels: [L::Vector; KEY_VECTORS],
         offsets: [L::Vector; N],
-    ) -> [[L::Vector; N]; KEYS] {
+    ) -> [[L::Vector; N]; KEY_VECTORS] {
         let mut keys = labels;
-        let mut inputs = [offsets; KEYS];
-        for k in 0..KEYS {
+        let mut inputs = [offsets; KEY_VECTORS];
+        for k in 0..KEY_VECTORS {
             keys[k] = lanes.xor(start, tweaks(lanes, number, k));
             let label = lanes.sigma(labels[k]);
             for input in &mut inputs[k] {
@@ -70,9 +70,9 @@ impl Hash for Rekeyed {
 
 /// `E(x, tweak)`: the label is the key.
 #[derive(Clone, Copy)]
-pub(crate) struct Keyed;
+pub(crate) struct LabelKeyedHash;
 
-impl Hash for Keyed {
+impl LabelHash for LabelKeyedHash {
     type Prepared<L: Lanes> = ();
 
     #[inline(always)]
@@ -83,14 +83,14 @@ impl Hash for Keyed {
         lanes: L,
         (): &(),
         number: u64,
-        labels: [L::Vector; KEYS],
+        labels: [L::Vector; KEY_VECTORS],
         offsets: [L::Vector; N],
-    ) -> [[L::Vector; N]; KEYS] {
-        let mut inputs = [[labels[0]]; KEYS];
+    ) -> [[L::Vector; N]; KEY_VECTORS] {
+        let mut inputs = [[labels[0]]; KEY_VECTORS];
         for (k, input) in inputs.iter_mut().enumerate() {
             *input = [tweaks(lanes, number, k)];
         }
-        let mut hashes = [offsets; KEYS];
+        let mut hashes = [offsets; KEY_VECTORS];
         for n in 0..N {
             let mut keys = labels;
             for key in &mut keys {
@@ -106,11 +106,11 @@ impl Hash for Keyed {
 
 /// `p(y) ^ y` with `y = 2 x ^ tweak`, where `p` is AES under one key.
 #[derive(Clone, Copy)]
-pub(crate) struct FixedKey {
+pub(crate) struct FixedKeyLabelHash {
     pub(crate) key: Block,
 }
 
-impl Hash for FixedKey {
+impl LabelHash for FixedKeyLabelHash {
     type Prepared<L: Lanes> = L::Schedule;
 
     #[inline(always)]
@@ -123,10 +123,10 @@ impl Hash for FixedKey {
         lanes: L,
         key: &L::Schedule,
         number: u64,
-        labels: [L::Vector; KEYS],
+        labels: [L::Vector; KEY_VECTORS],
         offsets: [L::Vector; N],
-    ) -> [[L::Vector; N]; KEYS] {
-        let mut inputs = [offsets; KEYS];
+    ) -> [[L::Vector; N]; KEY_VECTORS] {
+        let mut inputs = [offsets; KEY_VECTORS];
         let mut outputs = inputs;
         for n in 0..N {
             let offset = lanes.double(offsets[n]);
@@ -148,9 +148,9 @@ impl Hash for FixedKey {
 #[inline(always)]
 fn add<L: Lanes, const N: usize>(
     lanes: L,
-    mut a: [[L::Vector; N]; KEYS],
-    b: [[L::Vector; N]; KEYS],
-) -> [[L::Vector; N]; KEYS] {
+    mut a: [[L::Vector; N]; KEY_VECTORS],
+    b: [[L::Vector; N]; KEY_VECTORS],
+) -> [[L::Vector; N]; KEY_VECTORS] {
     for (a, b) in a.iter_mut().zip(b) {
         for (a, b) in a.iter_mut().zip(b) {
             *a = lanes.xor(*a, b);

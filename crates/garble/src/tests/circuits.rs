@@ -9,10 +9,10 @@ use std::thread;
 
 use blocks::Block;
 use blocks::prg::Prg;
-use circuit::{Circuit, Schedule, bits, bristol, generate};
+use circuit::{Circuit, CircuitSchedule, bits, bristol, generate};
 
 use super::best;
-use crate::Scheme;
+use crate::GarblingScheme;
 
 const INPUTS: u64 = 1_000;
 const INPUTS_OF_LARGE: u64 = 100;
@@ -20,7 +20,7 @@ const INPUTS_OF_MIN_CUT: u64 = 16;
 
 /// Garbles and evaluates a circuit on so many random inputs in every scheme, on all cores.
 fn check(name: &str, circuit: &Circuit, inputs: u64) {
-    let schedule = &Schedule::new(circuit);
+    let schedule = &CircuitSchedule::new(circuit);
     let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
     thread::scope(|scope| {
         for thread in 0..threads {
@@ -33,13 +33,13 @@ fn check(name: &str, circuit: &Circuit, inputs: u64) {
     });
 }
 
-fn check_input(name: &str, circuit: &Circuit, schedule: &Schedule, number: u64) {
+fn check_input(name: &str, circuit: &Circuit, schedule: &CircuitSchedule, number: u64) {
     let count = (circuit.garbler_inputs() + circuit.evaluator_inputs()) as usize;
     let mut bytes = vec![0; count.div_ceil(8)];
     Prg::new(Block::from(u128::from(number))).fill_bytes(&mut bytes);
     let input = &bits::of_bytes(&bytes)[..count];
     let expected = circuit.evaluate(input);
-    for scheme in Scheme::ALL {
+    for scheme in GarblingScheme::ALL {
         let run = best(scheme, schedule, input, u128::from(number) + 1);
         assert!(run.outputs == expected, "{name}, {scheme}, random input {number}");
     }

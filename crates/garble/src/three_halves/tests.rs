@@ -2,9 +2,9 @@
 
 use blocks::Block;
 use blocks::aes::Aes128;
-use circuit::{Circuit, FIRST_INPUT, Schedule, Source, Wire};
+use circuit::{Circuit, CircuitSchedule, CircuitSource, FIRST_INPUT, Wire};
 
-use crate::{Garbler, Memory, Scheme};
+use crate::{Garbler, GarblingScheme, PartLabelBuffer};
 
 /// How many ANDs have one key.
 const PER_KEY: usize = 128;
@@ -75,7 +75,12 @@ fn evaluate_and(
 }
 
 /// The labels of the outputs, from those of the inputs and all tables.
-fn evaluate(schedule: &Schedule, public: u128, inputs: &[Block], tables: &[u8]) -> Vec<u128> {
+fn evaluate(
+    schedule: &CircuitSchedule,
+    public: u128,
+    inputs: &[Block],
+    tables: &[u8],
+) -> Vec<u128> {
     let (shape, part) = (schedule.shape(), schedule.part(0));
     assert_eq!(schedule.parts(), 1);
     let mut labels = vec![0; shape.part_places as usize];
@@ -88,7 +93,7 @@ fn evaluate(schedule: &Schedule, public: u128, inputs: &[Block], tables: &[u8]) 
             labels[gate.out as usize] = labels[gate.a as usize] ^ labels[gate.b as usize];
         }
         let count = batch.ands.len();
-        let (tables, after) = rest.split_at(Scheme::ThreeHalves.table_len(batch));
+        let (tables, after) = rest.split_at(GarblingScheme::ThreeHalves.table_len(batch));
         rest = after;
         let half = |at: usize| u64::from_le_bytes(*tables[8 * at..].first_chunk().unwrap());
         let bit = |at: usize| tables[24 * count + at / 8] >> (at % 8) & 1;
@@ -112,12 +117,12 @@ fn tables_are_evaluated_as_the_scheme_is_defined() {
     let first: Vec<_> = (0..300).map(|i| circuit.and(2 + i, 302 + i)).collect();
     let outputs: Vec<_> = (1..first.len()).map(|i| circuit.and(first[i - 1], first[i])).collect();
     circuit.output(&outputs);
-    let schedule = Schedule::new(&circuit);
+    let schedule = CircuitSchedule::new(&circuit);
     for seed in 0..4 {
         let shape = schedule.shape();
         let bits: Vec<bool> = (0..600_u32).map(|i| (i * 7 + seed) % 5 < 3).collect();
         let seed = Block::from(u128::from(seed));
-        let garbler = Garbler::new(Scheme::ThreeHalves, seed, Block::from(9 << 77), shape);
+        let garbler = Garbler::new(GarblingScheme::ThreeHalves, seed, Block::from(9 << 77), shape);
         let inputs: Vec<Block> = garbler
             .input_pairs(0..600)
             .iter()
@@ -125,7 +130,7 @@ fn tables_are_evaluated_as_the_scheme_is_defined() {
             .map(|(pair, bit)| pair[usize::from(*bit)])
             .collect();
         let mut tables = Vec::new();
-        garbler.garble(&mut Memory::default(), &schedule.part(0), &mut tables);
+        garbler.garble(&mut PartLabelBuffer::default(), &schedule.part(0), &mut tables);
         let found = evaluate(&schedule, garbler.public().into(), &inputs, &tables);
         let values = circuit.evaluate(&bits);
         for (i, (pair, value)) in garbler.output_pairs().iter().zip(values).enumerate() {

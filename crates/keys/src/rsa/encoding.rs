@@ -16,7 +16,7 @@ const PSS_TRAILER: u8 = 0xbc;
 
 /// How a message is encoded as a number that is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum RsaEncoding {
     /// EMSA-PKCS1-v1_5: one number for each message.
     Pkcs1,
     /// EMSA-PSS with MGF1.
@@ -26,7 +26,7 @@ pub enum Encoding {
     },
 }
 
-impl Encoding {
+impl RsaEncoding {
     /// The number for a message, below a modulus of `len` bytes whose highest bit is 1; big-endian,
     /// of `len` bytes. `None` if so few bytes have no space for it: 62 have for PKCS #1 v1.5, 66
     /// for PSS.

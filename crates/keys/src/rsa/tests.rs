@@ -63,17 +63,17 @@ fn signatures_of_openssl_are_verified() {
 fn only_the_encoding_itself_is_accepted() {
     let salt = [7; SALT_LEN];
     for len in [128, 256, 512] {
-        let encoded = Encoding::Pss { salt }.encode(b"a message", len).unwrap();
+        let encoded = RsaEncoding::Pss { salt }.encode(b"a message", len).unwrap();
         assert_eq!((encoded.len(), encoded[0] >> 7), (len, 0));
-        assert_eq!(Encoding::pss_of(&encoded), Some(Encoding::Pss { salt }));
-        let encoded = Encoding::Pkcs1.encode(b"a message", len).unwrap();
+        assert_eq!(RsaEncoding::pss_of(&encoded), Some(RsaEncoding::Pss { salt }));
+        let encoded = RsaEncoding::Pkcs1.encode(b"a message", len).unwrap();
         assert_eq!((encoded.len(), &encoded[..3]), (len, &[0, 1, 0xff][..]));
     }
     for len in 0..70 {
-        let pss = Encoding::Pss { salt }.encode(b"a message", len);
+        let pss = RsaEncoding::Pss { salt }.encode(b"a message", len);
         assert_eq!(pss.is_some(), len >= 66, "{len}");
-        assert_eq!(Encoding::Pkcs1.encode(b"a message", len).is_some(), len >= 62, "{len}");
-        assert_eq!(Encoding::pss_of(&vec![1; len]).is_some(), len >= 65, "{len}");
+        assert_eq!(RsaEncoding::Pkcs1.encode(b"a message", len).is_some(), len >= 62, "{len}");
+        assert_eq!(RsaEncoding::pss_of(&vec![1; len]).is_some(), len >= 65, "{len}");
     }
 }
 
@@ -84,15 +84,15 @@ fn other_keys_are_refused() {
     let (place, public) = new_key("-pkeyopt rsa_keygen_bits:1088");
     assert_eq!(RsaPublicKey::from_pem(&public), Err(RsaKeyError::Bits(1088)));
     let path = place.path().join("public");
-    assert!(matches!(RsaPublicKey::read(&path), Err(KeyError::Rsa { .. })));
+    assert!(matches!(RsaPublicKey::read(&path), Err(KeyFileError::Rsa { .. })));
     assert_eq!(RsaPublicKey::from_pem("a key"), Err(RsaKeyError::Form));
     fs::write(&path, [0xff; 5000]).unwrap();
     let error = RsaPublicKey::read(&path).unwrap_err().to_string();
     assert!(error.contains("exponent 65537 in PEM form") && error.lines().count() == 1, "{error}");
-    assert!(matches!(RsaPublicKey::read(place.path()), Err(KeyError::Unreadable { .. })));
+    assert!(matches!(RsaPublicKey::read(place.path()), Err(KeyFileError::Unreadable { .. })));
     fs::remove_file(&path).unwrap();
     let missing = RsaPublicKey::read(&path).unwrap_err();
-    assert!(matches!(missing, KeyError::Missing { .. }), "{missing}");
+    assert!(matches!(missing, KeyFileError::Missing { .. }), "{missing}");
     // A new key in its place would not be the one that signs.
     assert!(missing.to_string().ends_with("no such file; copy it from where it is"), "{missing}");
 

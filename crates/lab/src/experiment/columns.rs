@@ -1,10 +1,10 @@
 //! The columns of the table of trials, `results.csv`.
 
-use super::Metric;
-use super::error::Problem;
+use super::ExperimentMetric;
+use super::error::ExperimentProblem;
 
 /// The columns of the table of trials.
-pub(crate) fn all(keys: &[String], metrics: &[Metric]) -> Vec<String> {
+pub(crate) fn all(keys: &[String], metrics: &[ExperimentMetric]) -> Vec<String> {
     let mut columns = vec![String::from("repetition")];
     columns.extend_from_slice(keys);
     columns.extend(metrics.iter().flat_map(|metric| [metric.name.clone(), predicted(metric)]));
@@ -13,18 +13,21 @@ pub(crate) fn all(keys: &[String], metrics: &[Metric]) -> Vec<String> {
 }
 
 /// The column for the prediction of a value.
-fn predicted(metric: &Metric) -> String {
+fn predicted(metric: &ExperimentMetric) -> String {
     format!("{}_{}", metric.name, metric.prediction())
 }
 
 /// Checks that no two columns have the same name.
-pub(crate) fn check(keys: &[String], metrics: &[Metric]) -> Result<(), Problem> {
+pub(crate) fn check(
+    keys: &[String],
+    metrics: &[ExperimentMetric],
+) -> Result<(), ExperimentProblem> {
     let columns = all(keys, metrics);
     for (i, name) in columns.iter().enumerate() {
         if columns[..i].contains(name) {
             let what = format!("{name} would be two columns of the results; give another name");
             let key = if keys.contains(name) { "sweep" } else { "measure.values" };
-            return Err(Problem::new(format!("{key}.{name}"), what));
+            return Err(ExperimentProblem::new(format!("{key}.{name}"), what));
         }
     }
     Ok(())

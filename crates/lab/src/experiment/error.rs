@@ -22,7 +22,7 @@ pub struct ExperimentError {
 
 /// An error in a file whose name is not known here.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct ExperimentProblem {
     key: String,
     what: String,
 }
@@ -40,7 +40,7 @@ pub enum ResultsError {
 
 /// Why a run has stopped. The journal has the trials that were finished.
 #[derive(Debug, Error)]
-pub enum RunError {
+pub enum ExperimentRunError {
     /// The journal is of another experiment text.
     #[error(
         "{} is of another experiment, or of this one before it was changed; \
@@ -76,19 +76,19 @@ pub enum RunError {
 /// The maximum number of characters of a key, and of each word in a message.
 const MAX_LETTERS: usize = 100;
 
-impl Problem {
+impl ExperimentProblem {
     pub(crate) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self { key: key.into(), what: what.into() }
     }
 
     /// Adds the values of the swept keys for which the error occurs.
-    pub(crate) fn with(self, point: &str) -> Self {
+    pub(crate) fn with_sweep_values(self, point: &str) -> Self {
         let what =
             if point.is_empty() { self.what } else { format!("{} (with {point})", self.what) };
         Self { what, ..self }
     }
 
-    pub(crate) fn of(self, file: &str) -> ExperimentError {
+    pub(crate) fn in_file(self, file: &str) -> ExperimentError {
         let line = |text: &str| text.split(char::is_control).collect::<Vec<_>>().join(" ");
         let words = |text: String| {
             text.split(' ').map(|word| short(word, MAX_LETTERS)).collect::<Vec<_>>().join(" ")

@@ -16,16 +16,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::Problem;
-use super::schedule::Order;
-use super::statistic::Statistic;
-use compare::Compare;
-use plot::Plot;
+use super::error::ExperimentProblem;
+use super::schedule::PointOrder;
+use super::statistic::SummaryStatistic;
+use compare::ComparisonDefinition;
+use plot::PlotDefinition;
 
 /// The keys of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+pub(crate) struct ExperimentFile {
     pub(crate) about: String,
     pub(crate) paper: Option<String>,
     repetitions: Option<usize>,
@@ -37,7 +37,7 @@ pub(crate) struct File {
     #[serde(default = "first")]
     pub(crate) seed: u64,
     #[serde(default)]
-    pub(crate) order: Order,
+    pub(crate) order: PointOrder,
     #[serde(default)]
     pub(crate) sweep: Table,
     pub(crate) hosts: Table,
@@ -53,13 +53,13 @@ pub(crate) struct File {
     /// The predictor of a value, by the value's name.
     #[serde(default)]
     pub(crate) predict: BTreeMap<String, String>,
-    pub(crate) compare: Option<Compare>,
+    pub(crate) compare: Option<ComparisonDefinition>,
     #[serde(default)]
-    pub(crate) plots: Vec<Plot>,
+    pub(crate) plots: Vec<PlotDefinition>,
 }
 
-impl File {
-    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+impl ExperimentFile {
+    pub(crate) fn parse(text: &str) -> Result<Self, ExperimentProblem> {
         let table: Table = toml::from_str(text).map_err(|error| syntax(text, &error))?;
         read("", Value::Table(table))
     }
@@ -70,16 +70,16 @@ impl File {
     }
 
     /// How the repetitions of a point are summarized.
-    pub(crate) fn statistic(&self) -> Statistic {
-        if self.seeds.is_some() { Statistic::Interval } else { Statistic::Range }
+    pub(crate) fn statistic(&self) -> SummaryStatistic {
+        if self.seeds.is_some() { SummaryStatistic::Interval } else { SummaryStatistic::Range }
     }
 
     /// Checks what is the same for all points.
-    pub(crate) fn check(&self) -> Result<(), Problem> {
+    pub(crate) fn check(&self) -> Result<(), ExperimentProblem> {
         for (key, line) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
         {
             if line.is_some_and(|line| line.contains(char::is_control)) {
-                return Err(Problem::new(
+                return Err(ExperimentProblem::new(
                     key,
                     "has several lines or is no plain text; write one line",
                 ));
@@ -87,7 +87,7 @@ impl File {
         }
         if self.repetitions.is_some() && self.seeds.is_some() {
             let what = "is another word for repetitions, each with a seed; leave out one of them";
-            return Err(Problem::new("seeds", what));
+            return Err(ExperimentProblem::new("seeds", what));
         }
         for (key, number) in [
             ("repetitions", self.repetitions),
@@ -95,7 +95,7 @@ impl File {
             ("attempts", Some(self.attempts)),
         ] {
             if number == Some(0) {
-                return Err(Problem::new(key, "is 0; give at least 1"));
+                return Err(ExperimentProblem::new(key, "is 0; give at least 1"));
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ impl File {
 }
 
 /// Parses the value at `key`.
-pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Problem> {
+pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, ExperimentProblem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let below = error.path().to_string();
         let key = match (key, below.as_str()) {
@@ -113,7 +113,7 @@ pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Pr
             _ => format!("{key}.{below}"),
         };
         let what = in_plain_words(error.inner().message());
-        Problem::new(key, format!("{what}; see docs/formats/experiment.md"))
+        ExperimentProblem::new(key, format!("{what}; see docs/formats/experiment.md"))
     })
 }
 
@@ -130,12 +130,15 @@ fn in_plain_words(message: &str) -> String {
     })
 }
 
-fn syntax(text: &str, error: &toml::de::Error) -> Problem {
+fn syntax(text: &str, error: &toml::de::Error) -> ExperimentProblem {
     let at = error.span().map_or(0, |span| span.start);
     let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
     let found = error.span().and_then(|span| text.get(span)).unwrap_or_default();
     let found = if found.is_empty() { String::new() } else { format!(" ({found})") };
-    Problem::new(format!("line {line}"), format!("{}{found}; this is not TOML", error.message()))
+    ExperimentProblem::new(
+        format!("line {line}"),
+        format!("{}{found}; this is not TOML", error.message()),
+    )
 }
 
 fn thrice() -> usize {

@@ -14,16 +14,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::Experiment;
-use super::error::RunError;
+use super::error::ExperimentRunError;
 use super::file::template::files;
-use crate::perform::{Measured, TrialError, perform};
+use crate::perform::{TrialError, TrialMeasurement, perform};
 use crate::trial::{Trial, TrialContext};
-use journal::{Journal, Record};
-use results::Results;
+use journal::{TrialJournal, TrialRecord};
+use results::ExperimentResults;
 
 /// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct ExperimentProgress {
     /// How many trials are done.
     pub done: usize,
     /// The number of trials.
@@ -41,8 +41,8 @@ pub struct Status {
 pub fn run(
     experiment: &Experiment,
     out: &Path,
-    progress: impl FnMut(&Status),
-) -> Result<Results, RunError> {
+    progress: impl FnMut(&ExperimentProgress),
+) -> Result<ExperimentResults, ExperimentRunError> {
     run_with(experiment, out, progress, |trial, context| {
         let cleared = clear(context.files);
         cleared.map_err(|error| {
@@ -60,11 +60,11 @@ pub fn run(
 pub fn run_with(
     experiment: &Experiment,
     out: &Path,
-    mut progress: impl FnMut(&Status),
-    mut perform: impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError>,
-) -> Result<Results, RunError> {
-    fs::create_dir_all(out).map_err(|error| RunError::Writing(out.to_owned(), error))?;
-    let mut journal = Journal::open(out, experiment)?;
+    mut progress: impl FnMut(&ExperimentProgress),
+    mut perform: impl FnMut(&Trial, TrialContext<'_>) -> Result<TrialMeasurement, TrialError>,
+) -> Result<ExperimentResults, ExperimentRunError> {
+    fs::create_dir_all(out).map_err(|error| ExperimentRunError::Writing(out.to_owned(), error))?;
+    let mut journal = TrialJournal::open(out, experiment)?;
     let total = experiment.trials();
     let files = files();
     while let Some(number) = experiment.next(&journal.records) {
@@ -77,8 +77,8 @@ pub fn run_with(
         let again =
             || format!("{trial_name}, again: attempt {attempts} of {}", experiment.attempts);
         let name = if attempts > 1 { again() } else { trial_name.clone() };
-        let done = journal.records.len() - experiment.left(&journal.records);
-        progress(&Status { done, total, now: Some(name.clone()) });
+        let done = journal.records.len() - experiment.remaining_retries(&journal.records);
+        progress(&ExperimentProgress { done, total, now: Some(name.clone()) });
         let context = TrialContext {
             seed: experiment.seed_of(repetition),
             files: &files,
@@ -86,8 +86,8 @@ pub fn run_with(
             number: number + 1,
         };
         let measured = perform(&point.trial, context).and_then(finite);
-        let measured = measured.map_err(|error| RunError::Trial(name, error))?;
-        let mut record = Record {
+        let measured = measured.map_err(|error| ExperimentRunError::Trial(name, error))?;
+        let mut record = TrialRecord {
             repetition: repetition + 1,
             point: point.swept().clone(),
             values: measured.values,
@@ -100,9 +100,9 @@ pub fn run_with(
         record.check_lateness(experiment.keep_late);
         journal.append(number, record)?;
     }
-    let done = journal.records.len() - experiment.left(&journal.records);
-    progress(&Status { done, total, now: None });
-    let results = Results::new(experiment, journal);
+    let done = journal.records.len() - experiment.remaining_retries(&journal.records);
+    progress(&ExperimentProgress { done, total, now: None });
+    let results = ExperimentResults::new(experiment, journal);
     results.write(experiment, out)?;
     Ok(results)
 }
@@ -117,7 +117,7 @@ fn clear(directory: &Path) -> io::Result<()> {
 }
 
 /// Checks that all measured values are finite.
-fn finite(measured: Measured) -> Result<Measured, TrialError> {
+fn finite(measured: TrialMeasurement) -> Result<TrialMeasurement, TrialError> {
     let late = ("late_ms", measured.late_ms);
     let values = measured.values.iter().map(|(name, value)| (name.as_str(), *value));
     let wrong = values.chain([late]).find(|(_, value)| !value.is_finite());
@@ -141,9 +141,9 @@ impl Experiment {
     /// The number, from 0, of the next trial to run. First, all trials run once, or those of a
     /// group of a random order. Then invalid ones of them run again, up to the experiment's maximum
     /// number of attempts; all run n times before any runs n + 1 times.
-    pub(crate) fn next(&self, records: &[Record]) -> Option<usize> {
+    pub(crate) fn next(&self, records: &[TrialRecord]) -> Option<usize> {
         if let Some(completed) = self.schedule.completed(records.len()) {
-            let again = completed.filter(|number| self.comes_again(&records[*number]));
+            let again = completed.filter(|number| self.needs_retry(&records[*number]));
             if let Some(number) = again.min_by_key(|number| records[*number].attempts) {
                 return Some(number);
             }
@@ -152,16 +152,16 @@ impl Experiment {
     }
 
     /// How many of these trials will run again.
-    fn left(&self, records: &[Record]) -> usize {
-        records.iter().filter(|record| self.comes_again(record)).count()
+    fn remaining_retries(&self, records: &[TrialRecord]) -> usize {
+        records.iter().filter(|record| self.needs_retry(record)).count()
     }
 
-    fn comes_again(&self, record: &Record) -> bool {
+    fn needs_retry(&self, record: &TrialRecord) -> bool {
         record.invalid && record.attempts < self.attempts
     }
 
     /// Whether a record is of the trial with this number, from 0.
-    pub(crate) fn is_of(&self, number: usize, record: &Record) -> bool {
+    pub(crate) fn is_of(&self, number: usize, record: &TrialRecord) -> bool {
         if number >= self.trials() {
             return false;
         }

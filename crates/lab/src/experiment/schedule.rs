@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use super::Point;
+use super::SweepPoint;
 
 /// The order of an experiment's points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Order {
+pub(crate) enum PointOrder {
     /// As they are swept. Each repetition covers all points before the next one begins.
     #[default]
     Swept,
@@ -18,33 +18,40 @@ pub(crate) enum Order {
 
 /// The trials in the order of their first attempts.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct TrialSchedule {
     /// The repetition and the index of the point, both from 0.
     trials: Vec<(usize, usize)>,
     /// After so many trials the invalid ones of those since the last such place run again.
-    ends: Vec<usize>,
+    group_ends: Vec<usize>,
 }
 
-impl Schedule {
-    pub(crate) fn new(order: Order, points: &[Point], repetitions: usize, seed: u64) -> Self {
+impl TrialSchedule {
+    pub(crate) fn new(
+        order: PointOrder,
+        points: &[SweepPoint],
+        repetitions: usize,
+        seed: u64,
+    ) -> Self {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (i, point) in points.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if order == Order::Swept || are_one_group(&points[group[0]], point) => {
+                Some(group)
+                    if order == PointOrder::Swept || are_one_group(&points[group[0]], point) =>
+                {
                     group.push(i);
                 }
                 _ => groups.push(vec![i]),
             }
         }
         fastrand::Rng::with_seed(seed).shuffle(&mut groups);
-        let (mut trials, mut ends) = (Vec::new(), Vec::new());
+        let (mut trials, mut group_ends) = (Vec::new(), Vec::new());
         for group in groups {
             for repetition in 0..repetitions {
                 trials.extend(group.iter().map(|point| (repetition, *point)));
             }
-            ends.push(trials.len());
+            group_ends.push(trials.len());
         }
-        Self { trials, ends }
+        Self { trials, group_ends }
     }
 
     /// The number of trials.
@@ -60,14 +67,14 @@ impl Schedule {
     /// The trials whose invalid ones run again, now that so many trials have run; `None` if
     /// another trial comes first.
     pub(crate) fn completed(&self, done: usize) -> Option<std::ops::Range<usize>> {
-        let end = self.ends.binary_search(&done).ok()?;
-        let start = end.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let end = self.group_ends.binary_search(&done).ok()?;
+        let start = end.checked_sub(1).map_or(0, |before| self.group_ends[before]);
         Some(start..done)
     }
 }
 
 /// Whether two points differ in the last swept key only.
-fn are_one_group(one: &Point, other: &Point) -> bool {
+fn are_one_group(one: &SweepPoint, other: &SweepPoint) -> bool {
     let (one, other) = (one.swept(), other.swept());
     let shared = one.len().saturating_sub(1);
     one.iter().take(shared).eq(other.iter().take(shared))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How tables and graphs summarize the repetitions of a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Statistic {
+pub enum SummaryStatistic {
     /// The median, the minimum and the maximum.
     #[default]
     Range,
@@ -15,7 +15,7 @@ pub enum Statistic {
 
 /// The centre and the spread of a set of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub struct SampleSpread {
     /// The median, or the mean.
     pub middle: f64,
     /// The minimum, or the lower end of the interval.
@@ -24,13 +24,13 @@ pub struct Spread {
     pub high: f64,
 }
 
-impl Spread {
+impl SampleSpread {
     /// Summarizes the numbers; `None` if there are none.
-    pub(crate) fn of(statistic: Statistic, mut numbers: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(statistic: SummaryStatistic, mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
         match statistic {
-            Statistic::Range => Self::range(&numbers),
-            Statistic::Interval => Self::interval(&numbers),
+            SummaryStatistic::Range => Self::range(&numbers),
+            SummaryStatistic::Interval => Self::interval(&numbers),
         }
     }
 
@@ -71,12 +71,12 @@ fn student(freedom: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn range(numbers: &[f64]) -> Option<Spread> {
-        Spread::of(Statistic::Range, numbers.to_vec())
+    fn range(numbers: &[f64]) -> Option<SampleSpread> {
+        SampleSpread::of(SummaryStatistic::Range, numbers.to_vec())
     }
 
-    fn interval(numbers: &[f64]) -> Option<Spread> {
-        Spread::of(Statistic::Interval, numbers.to_vec())
+    fn interval(numbers: &[f64]) -> Option<SampleSpread> {
+        SampleSpread::of(SummaryStatistic::Interval, numbers.to_vec())
     }
 
     #[test]
@@ -86,7 +86,10 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[9.0, 1.0, 2.0, 4.0]), Some(3.0));
-        assert_eq!(range(&[9.0, 1.0, 2.0]), Some(Spread { middle: 2.0, low: 1.0, high: 9.0 }));
+        assert_eq!(
+            range(&[9.0, 1.0, 2.0]),
+            Some(SampleSpread { middle: 2.0, low: 1.0, high: 9.0 })
+        );
     }
 
     /// Three seeds with mean 3 and standard deviation 1: 4.303 / sqrt(3) to either side.
@@ -98,7 +101,7 @@ mod tests {
         assert!((spread.high - 3.0 - off).abs() < 1e-9 && (3.0 - off - spread.low).abs() < 1e-9);
         assert_eq!(interval(&[0.0, 1.0]).map(|spread| spread.low), Some(0.0));
         assert!(interval(&[-1.0, 1.0]).unwrap().low < -12.0);
-        assert_eq!(interval(&[5.0]), Some(Spread { middle: 5.0, low: 5.0, high: 5.0 }));
+        assert_eq!(interval(&[5.0]), Some(SampleSpread { middle: 5.0, low: 5.0, high: 5.0 }));
         assert_eq!(interval(&[]), None);
     }
 

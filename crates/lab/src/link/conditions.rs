@@ -10,7 +10,7 @@ use thiserror::Error;
 /// would be on a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Conditions {
+pub struct EmulatedLinkConditions {
     /// The rate, in Mbit/s. `None`: no limit.
     pub rate_mbit: Option<f64>,
     /// The time from the transmission of a packet's last bit until its arrival, in ms.
@@ -37,7 +37,7 @@ pub struct Conditions {
     pub queue_ms: f64,
 }
 
-impl Default for Conditions {
+impl Default for EmulatedLinkConditions {
     fn default() -> Self {
         Self {
             rate_mbit: None,
@@ -75,7 +75,7 @@ const MAX_RATE_MBIT: f64 = 1e6;
 /// The maximum of all times: an hour, in ms.
 const MAX_TIME_MS: f64 = 3_600_000.0;
 
-impl Conditions {
+impl EmulatedLinkConditions {
     /// Returns these conditions if all are possible.
     ///
     /// # Errors
@@ -128,26 +128,26 @@ mod tests {
 
     #[test]
     fn impossible_conditions_are_rejected() {
-        let fine = Conditions { delay_ms: 10.0, ..Conditions::default() };
+        let fine = EmulatedLinkConditions { delay_ms: 10.0, ..EmulatedLinkConditions::default() };
         let cases = [
-            ("rate_mbit", Conditions { rate_mbit: Some(0.0), ..fine }),
-            ("rate_mbit", Conditions { rate_mbit: Some(f64::INFINITY), ..fine }),
-            ("delay_ms", Conditions { delay_ms: -1.0, ..fine }),
-            ("jitter_ms", Conditions { jitter_ms: 10.1, ..fine }),
-            ("loss", Conditions { loss: 1.1, ..fine }),
-            ("loss", Conditions { loss: f64::NAN, ..fine }),
-            ("burst", Conditions { burst: Some(0.5), ..fine }),
-            ("burst", Conditions { loss: 0.9, burst: Some(2.0), ..fine }),
-            ("reorder", Conditions { reorder: -0.1, ..fine }),
-            ("reorder_ms", Conditions { reorder_ms: f64::NAN, ..fine }),
-            ("duplicate", Conditions { duplicate: 2.0, ..fine }),
-            ("queue_ms", Conditions { queue_ms: 1e9, ..fine }),
+            ("rate_mbit", EmulatedLinkConditions { rate_mbit: Some(0.0), ..fine }),
+            ("rate_mbit", EmulatedLinkConditions { rate_mbit: Some(f64::INFINITY), ..fine }),
+            ("delay_ms", EmulatedLinkConditions { delay_ms: -1.0, ..fine }),
+            ("jitter_ms", EmulatedLinkConditions { jitter_ms: 10.1, ..fine }),
+            ("loss", EmulatedLinkConditions { loss: 1.1, ..fine }),
+            ("loss", EmulatedLinkConditions { loss: f64::NAN, ..fine }),
+            ("burst", EmulatedLinkConditions { burst: Some(0.5), ..fine }),
+            ("burst", EmulatedLinkConditions { loss: 0.9, burst: Some(2.0), ..fine }),
+            ("reorder", EmulatedLinkConditions { reorder: -0.1, ..fine }),
+            ("reorder_ms", EmulatedLinkConditions { reorder_ms: f64::NAN, ..fine }),
+            ("duplicate", EmulatedLinkConditions { duplicate: 2.0, ..fine }),
+            ("queue_ms", EmulatedLinkConditions { queue_ms: 1e9, ..fine }),
         ];
         for (key, conditions) in cases {
             assert_eq!(conditions.checked().unwrap_err().key, key);
         }
         assert_eq!(fine.checked(), Ok(fine));
         // A link that is down loses every packet.
-        assert!(Conditions { loss: 1.0, burst: Some(1.0), ..fine }.checked().is_ok());
+        assert!(EmulatedLinkConditions { loss: 1.0, burst: Some(1.0), ..fine }.checked().is_ok());
     }
 }

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::conditions::Conditions;
+use super::conditions::EmulatedLinkConditions;
 use crate::clock::MS;
 
 /// What happens to a packet in flight.
@@ -21,19 +21,23 @@ pub(super) enum Impairment {
 /// Draws impairments. Equal seeds and conditions give equal impairments to the same sequence of
 /// packets.
 #[derive(Debug)]
-pub(super) struct Impairments {
+pub(super) struct ImpairmentGenerator {
     rng: Rng,
     /// Whether the last packet was lost.
     losing: bool,
 }
 
-impl Impairments {
+impl ImpairmentGenerator {
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: Rng::with_seed(seed), losing: false }
     }
 
     /// The impairment of the next packet, of `length` bytes.
-    pub(super) fn next(&mut self, conditions: &Conditions, length: usize) -> Impairment {
+    pub(super) fn next(
+        &mut self,
+        conditions: &EmulatedLinkConditions,
+        length: usize,
+    ) -> Impairment {
         self.losing = self.chance(loss_after(self.losing, conditions));
         if self.losing || conditions.max_len.is_some_and(|max_len| length > max_len) {
             Impairment::Lost
@@ -56,7 +60,10 @@ impl Impairments {
 /// The probability of a loss after the previous packet was lost or not: a Markov chain whose visits
 /// to "lost" last `burst` packets on average, and which is there for `loss` of the time (Gilbert
 /// 1960).
-fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
+fn loss_after(
+    lost: bool,
+    EmulatedLinkConditions { loss, burst, .. }: &EmulatedLinkConditions,
+) -> f64 {
     match burst {
         Some(burst) if *loss < 1.0 => {
             if lost {
@@ -72,11 +79,11 @@ fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
 /// The jitter of the delay: linear between random values. It falls more slowly than time passes,
 /// so no packet overtakes another.
 #[derive(Debug)]
-pub(super) struct Jitter {
+pub(super) struct DelayJitter {
     seed: u64,
 }
 
-impl Jitter {
+impl DelayJitter {
     pub(super) fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -116,8 +123,8 @@ mod tests {
 
     const LENGTH: usize = 1500;
 
-    fn count(conditions: &Conditions, impairment: Impairment) -> u32 {
-        let mut impairments = Impairments::new(7);
+    fn count(conditions: &EmulatedLinkConditions, impairment: Impairment) -> u32 {
+        let mut impairments = ImpairmentGenerator::new(7);
         (0..N).map(|_| u32::from(impairments.next(conditions, LENGTH) == impairment)).sum()
     }
 
@@ -131,27 +138,38 @@ mod tests {
     #[test]
     fn impairments_have_the_requested_frequency() {
         for p in [0.001, 0.05, 0.5] {
-            let none = Conditions::default();
-            assert!(is_near(count(&Conditions { loss: p, ..none }, Impairment::Lost), p, 1.0));
+            let none = EmulatedLinkConditions::default();
             assert!(is_near(
-                count(&Conditions { reorder: p, ..none }, Impairment::Reordered),
+                count(&EmulatedLinkConditions { loss: p, ..none }, Impairment::Lost),
                 p,
                 1.0
             ));
             assert!(is_near(
-                count(&Conditions { duplicate: p, ..none }, Impairment::Duplicated),
+                count(&EmulatedLinkConditions { reorder: p, ..none }, Impairment::Reordered),
+                p,
+                1.0
+            ));
+            assert!(is_near(
+                count(&EmulatedLinkConditions { duplicate: p, ..none }, Impairment::Duplicated),
                 p,
                 1.0
             ));
         }
-        assert_eq!(count(&Conditions::default(), Impairment::None), N);
-        assert_eq!(count(&Conditions { loss: 1.0, ..Conditions::default() }, Impairment::Lost), N);
+        assert_eq!(count(&EmulatedLinkConditions::default(), Impairment::None), N);
+        assert_eq!(
+            count(
+                &EmulatedLinkConditions { loss: 1.0, ..EmulatedLinkConditions::default() },
+                Impairment::Lost
+            ),
+            N
+        );
     }
 
     #[test]
     fn packets_above_the_maximum_length_are_lost() {
-        let conditions = Conditions { max_len: Some(1000), ..Conditions::default() };
-        let mut impairments = Impairments::new(7);
+        let conditions =
+            EmulatedLinkConditions { max_len: Some(1000), ..EmulatedLinkConditions::default() };
+        let mut impairments = ImpairmentGenerator::new(7);
         assert_eq!(impairments.next(&conditions, 1000), Impairment::None);
         assert_eq!(impairments.next(&conditions, 1001), Impairment::Lost);
         assert_eq!(impairments.next(&conditions, 1000), Impairment::None);
@@ -160,8 +178,12 @@ mod tests {
     #[test]
     fn bursts_have_the_requested_length() {
         for (loss, burst) in [(0.01, 3.0), (0.2, 10.0), (0.5, 1.5)] {
-            let conditions = Conditions { loss, burst: Some(burst), ..Conditions::default() };
-            let mut impairments = Impairments::new(3);
+            let conditions = EmulatedLinkConditions {
+                loss,
+                burst: Some(burst),
+                ..EmulatedLinkConditions::default()
+            };
+            let mut impairments = ImpairmentGenerator::new(3);
             let (mut lost, mut bursts, mut before) = (0, 0, false);
             for _ in 0..N {
                 let now = impairments.next(&conditions, LENGTH) == Impairment::Lost;
@@ -179,10 +201,14 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_impairments() {
-        let conditions =
-            Conditions { loss: 0.3, burst: Some(2.0), reorder: 0.1, ..Conditions::default() };
+        let conditions = EmulatedLinkConditions {
+            loss: 0.3,
+            burst: Some(2.0),
+            reorder: 0.1,
+            ..EmulatedLinkConditions::default()
+        };
         let draw = |seed| {
-            let mut impairments = Impairments::new(seed);
+            let mut impairments = ImpairmentGenerator::new(seed);
             (0..1000).map(|_| impairments.next(&conditions, LENGTH)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
@@ -191,7 +217,7 @@ mod tests {
 
     #[test]
     fn jitter_is_bounded_and_keeps_packets_in_order() {
-        let jitter = Jitter::new(5);
+        let jitter = DelayJitter::new(5);
         let (mut min, mut max, mut before) = (0, 0, i64::MIN);
         for i in 0..200_000 {
             let now = i * MS / 10;

@@ -13,10 +13,10 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-use tun::Frame;
+use tun::TunFrame;
 
-use super::conditions::Conditions;
-use super::impairment::{Impairment, Impairments, Jitter};
+use super::conditions::EmulatedLinkConditions;
+use super::impairment::{DelayJitter, Impairment, ImpairmentGenerator};
 use crate::clock::nanos;
 
 /// The maximum transmission time of a piece of a superpacket, in nanoseconds. The median packet in
@@ -32,7 +32,7 @@ const OVERHEAD: usize = 256;
 
 /// The counters of a line, in packets as they are on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LinkCounters {
     /// Packets to transmit.
     pub offered: u64,
     /// Packets that were dropped because the queue was full.
@@ -51,83 +51,83 @@ pub struct Counts {
 
 /// One direction of a link.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct OneWayLink {
     /// The time of its creation.
     start: u64,
-    conditions: Conditions,
-    impairments: Impairments,
-    jitter: Jitter,
-    queue: VecDeque<Piece>,
+    conditions: EmulatedLinkConditions,
+    impairments: ImpairmentGenerator,
+    jitter: DelayJitter,
+    queue: VecDeque<SuperpacketPiece>,
     queued_bytes: usize,
     /// The bytes in the queue and in flight, with [`OVERHEAD`] for each piece.
     held_bytes: usize,
     /// The end of the current transmission.
-    free_at: u64,
+    transmitter_free_at: u64,
     /// The remainder of the last transmission time, in bits times 10^9.
     remainder: u64,
-    wire: BinaryHeap<InFlight>,
+    wire: BinaryHeap<FrameInFlight>,
     /// The number of pieces sent, which orders those with equal times.
     sent_count: u64,
     /// Recorded frames with their times, if the line has a tap.
-    tapped: Option<Vec<(u64, Frame)>>,
-    counts: Counts,
+    tapped: Option<Vec<(u64, TunFrame)>>,
+    counts: LinkCounters,
 }
 
 /// Segments that are transmitted together.
 #[derive(Debug)]
-struct Piece {
+struct SuperpacketPiece {
     offered_at: u64,
     /// The transmitted bytes, of lost packets too.
     bytes: usize,
     segments: usize,
     impairment: Impairment,
-    frame: Frame,
+    frame: TunFrame,
 }
 
 /// A frame in flight.
 #[derive(Debug)]
-struct InFlight {
+struct FrameInFlight {
     due: u64,
     number: u64,
-    frame: Frame,
+    frame: TunFrame,
 }
 
-impl Line {
+impl OneWayLink {
     /// A line that exists from `start` on. The seed determines its random numbers.
-    pub(super) fn new(conditions: Conditions, seed: u64, start: u64) -> Self {
+    pub(super) fn new(conditions: EmulatedLinkConditions, seed: u64, start: u64) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         Self {
             start,
             conditions,
-            impairments: Impairments::new(seeds.u64(..)),
-            jitter: Jitter::new(seeds.u64(..)),
+            impairments: ImpairmentGenerator::new(seeds.u64(..)),
+            jitter: DelayJitter::new(seeds.u64(..)),
             queue: VecDeque::new(),
             queued_bytes: 0,
             held_bytes: 0,
-            free_at: 0,
+            transmitter_free_at: 0,
             remainder: 0,
             wire: BinaryHeap::new(),
             sent_count: 0,
             tapped: None,
-            counts: Counts::default(),
+            counts: LinkCounters::default(),
         }
     }
 
-    /// Records transmitted frames from now on for [`Line::take_tapped`].
+    /// Records transmitted frames from now on for [`OneWayLink::take_tapped`].
     pub(super) fn tap(&mut self) {
         self.tapped = Some(Vec::new());
     }
 
     /// The frames that were transmitted since the last call, with their times, in that order.
-    pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (u64, Frame)> {
+    pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (u64, TunFrame)> {
         self.tapped.iter_mut().flat_map(std::mem::take)
     }
 
     /// Changes the conditions. What is in transmission or in flight is not affected.
-    pub(super) fn set(&mut self, now: u64, conditions: Conditions) {
+    pub(super) fn set(&mut self, now: u64, conditions: EmulatedLinkConditions) {
         self.transmit(now);
         if let Some(piece) = self.queue.front()
-            && self.free_at.max(piece.offered_at) < now
+            && self.transmitter_free_at.max(piece.offered_at) < now
         {
             // Its transmission has begun.
             let (done, _) = self.sent_at(piece);
@@ -137,13 +137,13 @@ impl Line {
         self.conditions = conditions;
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> LinkCounters {
         self.counts
     }
 
     /// Offers a frame for transmission. Times must not decrease from one call of any method to the
     /// next.
-    pub(super) fn offer(&mut self, now: u64, frame: &Frame) {
+    pub(super) fn offer(&mut self, now: u64, frame: &TunFrame) {
         self.transmit(now);
         let segments = frame.segments();
         let limit = self.queue_limit();
@@ -183,7 +183,7 @@ impl Line {
     fn enqueue(
         &mut self,
         now: u64,
-        frame: &Frame,
+        frame: &TunFrame,
         part: std::ops::Range<usize>,
         bytes: usize,
         impairment: Impairment,
@@ -191,7 +191,7 @@ impl Line {
         self.queued_bytes += bytes;
         self.held_bytes += OVERHEAD + bytes;
         let segments = part.len();
-        self.queue.push_back(Piece {
+        self.queue.push_back(SuperpacketPiece {
             offered_at: now,
             bytes,
             segments,
@@ -211,12 +211,12 @@ impl Line {
     }
 
     /// The next frame that has arrived, with the time at which it was due.
-    pub(super) fn take_arrived(&mut self, now: u64) -> Option<(u64, Frame)> {
+    pub(super) fn take_arrived(&mut self, now: u64) -> Option<(u64, TunFrame)> {
         self.transmit(now);
         if self.wire.peek()?.due > now {
             return None;
         }
-        let InFlight { due, frame, .. } = self.wire.pop()?;
+        let FrameInFlight { due, frame, .. } = self.wire.pop()?;
         self.counts.delivered += frame.segments() as u64;
         self.counts.delivered_bytes += frame.wire_len() as u64;
         self.held_bytes -= OVERHEAD + frame.wire_len();
@@ -237,7 +237,7 @@ impl Line {
 
     /// Removes the first piece from the queue, transmitted at the time `sent`.
     fn send_first(&mut self, sent: u64) {
-        self.free_at = sent;
+        self.transmitter_free_at = sent;
         if let Some(piece) = self.queue.pop_front() {
             self.queued_bytes -= piece.bytes;
             self.put_in_flight(sent, &piece);
@@ -245,7 +245,7 @@ impl Line {
     }
 
     /// Puts a piece in flight that was transmitted at the time `sent`.
-    fn put_in_flight(&mut self, sent: u64, piece: &Piece) {
+    fn put_in_flight(&mut self, sent: u64, piece: &SuperpacketPiece) {
         if let Some(tapped) = &mut self.tapped {
             tapped.push((sent, piece.frame.clone()));
         }
@@ -270,17 +270,21 @@ impl Line {
             }
         }
         for _ in 0..copies {
-            self.wire.push(InFlight { due, number: self.sent_count, frame: piece.frame.clone() });
+            self.wire.push(FrameInFlight {
+                due,
+                number: self.sent_count,
+                frame: piece.frame.clone(),
+            });
             self.sent_count += 1;
         }
     }
 
     /// The end of the transmission of the first piece in the queue, and the remainder.
-    fn sent_at(&self, piece: &Piece) -> (u64, u64) {
-        let start = self.free_at.max(piece.offered_at);
+    fn sent_at(&self, piece: &SuperpacketPiece) -> (u64, u64) {
+        let start = self.transmitter_free_at.max(piece.offered_at);
         let Some(rate) = self.bits_per_second() else { return (start, 0) };
         // After a pause there is no remainder.
-        let left = if start > self.free_at { 0 } else { self.remainder };
+        let left = if start > self.transmitter_free_at { 0 } else { self.remainder };
         let bits = piece.bytes as u64 * 8_000_000_000 + left;
         (start + bits / rate, bits % rate)
     }
@@ -324,25 +328,25 @@ fn bytes_in(rate_mbit: f64, ms: f64) -> usize {
 }
 
 /// The earliest is the greatest, because the heap returns the greatest first.
-impl Ord for InFlight {
+impl Ord for FrameInFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
 }
 
-impl PartialOrd for InFlight {
+impl PartialOrd for FrameInFlight {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for InFlight {
+impl PartialEq for FrameInFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for InFlight {}
+impl Eq for FrameInFlight {}
 
 #[cfg(test)]
 mod tests {
@@ -354,12 +358,12 @@ mod tests {
     /// The transmission time of a full packet at `RATE`.
     const PACKET: u64 = MS;
 
-    fn line(conditions: Conditions) -> Line {
-        Line::new(conditions.checked().unwrap(), 1, 0)
+    fn line(conditions: EmulatedLinkConditions) -> OneWayLink {
+        OneWayLink::new(conditions.checked().unwrap(), 1, 0)
     }
 
     /// A superpacket of TCP whose segments have 1448 bytes of payload with a pattern.
-    fn superpacket(payload: usize) -> Frame {
+    fn superpacket(payload: usize) -> TunFrame {
         // In the virtio header: a partial checksum, TCP over IPv4, the payload of a segment, and
         // the start and the offset of the checksum.
         let mut bytes = vec![1, 1, 0, 0];
@@ -369,15 +373,15 @@ mod tests {
         headers[32] = 8 << 4;
         bytes.extend(headers);
         bytes.extend((0..payload).map(|i| i.to_le_bytes()[i % 2]));
-        Frame::parse(bytes.into()).unwrap()
+        TunFrame::parse(bytes.into()).unwrap()
     }
 
-    fn packet() -> Frame {
+    fn packet() -> TunFrame {
         superpacket(1448)
     }
 
     /// All arrivals from now on: their due times and the packets.
-    fn arrivals(line: &mut Line) -> Vec<(u64, Vec<u8>)> {
+    fn arrivals(line: &mut OneWayLink) -> Vec<(u64, Vec<u8>)> {
         let mut arrived = Vec::new();
         while let Some(next) = line.next_arrival() {
             // Nothing arrives if the packet is lost or reordered, but the time advances.
@@ -394,8 +398,11 @@ mod tests {
 
     #[test]
     fn a_packet_takes_its_transmission_time_and_the_delay() {
-        let mut line =
-            line(Conditions { rate_mbit: Some(RATE), delay_ms: 7.0, ..Conditions::default() });
+        let mut line = line(EmulatedLinkConditions {
+            rate_mbit: Some(RATE),
+            delay_ms: 7.0,
+            ..EmulatedLinkConditions::default()
+        });
         line.offer(5 * MS, &packet());
         line.offer(5 * MS, &packet());
         line.offer(50 * MS, &packet());
@@ -404,7 +411,10 @@ mod tests {
 
     #[test]
     fn a_slow_line_delivers_segments_one_by_one() {
-        let mut line = line(Conditions { rate_mbit: Some(RATE), ..Conditions::default() });
+        let mut line = line(EmulatedLinkConditions {
+            rate_mbit: Some(RATE),
+            ..EmulatedLinkConditions::default()
+        });
         let frame = superpacket(10_000);
         line.offer(0, &frame);
         let arrived = arrivals(&mut line);
@@ -422,7 +432,8 @@ mod tests {
     #[test]
     fn a_fast_line_keeps_superpackets_whole() {
         for rate_mbit in [None, Some(5000.0)] {
-            let mut line = line(Conditions { rate_mbit, ..Conditions::default() });
+            let mut line =
+                line(EmulatedLinkConditions { rate_mbit, ..EmulatedLinkConditions::default() });
             line.offer(0, &superpacket(10_000));
             let (_, frame) = line.take_arrived(MS).unwrap();
             assert_eq!(frame.segments(), 7);
@@ -432,10 +443,10 @@ mod tests {
     #[test]
     fn the_mean_rate_is_exact() {
         // A rate at which no packet takes a whole number of nanoseconds.
-        let mut line = line(Conditions {
+        let mut line = line(EmulatedLinkConditions {
             rate_mbit: Some(777.777_777),
             queue_ms: 1e6,
-            ..Conditions::default()
+            ..EmulatedLinkConditions::default()
         });
         for _ in 0..10_000 {
             line.offer(0, &packet());
@@ -448,16 +459,19 @@ mod tests {
     #[test]
     fn a_full_queue_drops_the_rest_of_a_superpacket() {
         // Room for 6,000 bytes: four packets.
-        let mut line =
-            line(Conditions { rate_mbit: Some(RATE), queue_ms: 4.0, ..Conditions::default() });
+        let mut line = line(EmulatedLinkConditions {
+            rate_mbit: Some(RATE),
+            queue_ms: 4.0,
+            ..EmulatedLinkConditions::default()
+        });
         line.offer(0, &superpacket(10_000));
         assert_eq!((line.counts().offered, line.counts().dropped), (7, 3));
         assert_eq!(times(&arrivals(&mut line)), [1, 2, 3, 4].map(|i| i * PACKET));
         // One packet is always accepted, even if the queue has no room for it.
-        let mut line = self::line(Conditions {
+        let mut line = self::line(EmulatedLinkConditions {
             rate_mbit: Some(RATE),
             queue_ms: 0.0,
-            ..Conditions::default()
+            ..EmulatedLinkConditions::default()
         });
         line.offer(0, &superpacket(10_000));
         assert_eq!(line.counts().dropped, 6);
@@ -468,16 +482,16 @@ mod tests {
 
     #[test]
     fn a_lost_segment_uses_its_transmission_time() {
-        let mut line = line(Conditions {
+        let mut line = line(EmulatedLinkConditions {
             rate_mbit: Some(RATE),
             loss: 0.5,
             queue_ms: 1e6,
-            ..Conditions::default()
+            ..EmulatedLinkConditions::default()
         });
         let frame = superpacket(40 * 1448);
         line.offer(0, &frame);
         let arrived = arrivals(&mut line);
-        let Counts { lost, delivered, .. } = line.counts();
+        let LinkCounters { lost, delivered, .. } = line.counts();
         assert_eq!((lost + delivered, delivered), (40, arrived.len() as u64));
         assert!((5..35).contains(&lost));
         for (due, packet) in &arrived {
@@ -485,7 +499,8 @@ mod tests {
             assert_eq!(*packet, frame.packet(index));
         }
         // The same seed loses the same packets at any rate.
-        let mut fast = self::line(Conditions { loss: 0.5, ..Conditions::default() });
+        let mut fast =
+            self::line(EmulatedLinkConditions { loss: 0.5, ..EmulatedLinkConditions::default() });
         fast.offer(0, &frame);
         let kept: Vec<Vec<u8>> =
             arrivals(&mut fast).into_iter().map(|(_, packet)| packet).collect();
@@ -498,7 +513,10 @@ mod tests {
         let frame = superpacket(10 * 1448 + 100);
         let len = frame.packet(0).len();
         for (max_len, expected) in [(len, 11), (len - 1, 1)] {
-            let mut line = line(Conditions { max_len: Some(max_len), ..Conditions::default() });
+            let mut line = line(EmulatedLinkConditions {
+                max_len: Some(max_len),
+                ..EmulatedLinkConditions::default()
+            });
             line.offer(0, &frame);
             let arrived = arrivals(&mut line);
             assert_eq!(arrived.len(), expected);
@@ -508,13 +526,13 @@ mod tests {
 
     #[test]
     fn packets_are_reordered_and_duplicated() {
-        let late = Conditions {
+        let late = EmulatedLinkConditions {
             rate_mbit: Some(RATE),
             reorder: 0.3,
             reorder_ms: 2.5,
-            ..Conditions::default()
+            ..EmulatedLinkConditions::default()
         };
-        let mut line = line(Conditions { queue_ms: 1e6, ..late });
+        let mut line = line(EmulatedLinkConditions { queue_ms: 1e6, ..late });
         let frame = superpacket(40 * 1448);
         line.offer(0, &frame);
         let arrived = arrivals(&mut line);
@@ -529,7 +547,10 @@ mod tests {
         assert_eq!(overtaken, line.counts().reordered);
         assert!((3..25).contains(&overtaken));
 
-        let mut line = self::line(Conditions { duplicate: 1.0, ..Conditions::default() });
+        let mut line = self::line(EmulatedLinkConditions {
+            duplicate: 1.0,
+            ..EmulatedLinkConditions::default()
+        });
         line.offer(0, &packet());
         let arrived = arrivals(&mut line);
         assert_eq!(arrived, [(0, packet().packet(0)), (0, packet().packet(0))]);
@@ -538,7 +559,11 @@ mod tests {
 
     #[test]
     fn jitter_stays_within_its_bounds_and_keeps_order() {
-        let conditions = Conditions { delay_ms: 5.0, jitter_ms: 3.0, ..Conditions::default() };
+        let conditions = EmulatedLinkConditions {
+            delay_ms: 5.0,
+            jitter_ms: 3.0,
+            ..EmulatedLinkConditions::default()
+        };
         let mut line = line(conditions);
         let (mut least, mut most) = (u64::MAX, 0);
         let mut before = 0;
@@ -559,11 +584,11 @@ mod tests {
 
     #[test]
     fn a_line_holds_a_bounded_number_of_bytes() {
-        let mut line = line(Conditions {
+        let mut line = line(EmulatedLinkConditions {
             delay_ms: 1e6,
             duplicate: 0.01,
             loss: 0.01,
-            ..Conditions::default()
+            ..EmulatedLinkConditions::default()
         });
         let frame = superpacket(45 * 1448);
         for _ in 0..20_000 {
@@ -580,13 +605,14 @@ mod tests {
 
     #[test]
     fn a_change_affects_later_transmissions() {
-        let slow = Conditions { rate_mbit: Some(RATE), ..Conditions::default() };
+        let slow =
+            EmulatedLinkConditions { rate_mbit: Some(RATE), ..EmulatedLinkConditions::default() };
         let mut line = line(slow);
         for _ in 0..4 {
             line.offer(0, &packet());
         }
         // During the transmission of the second packet, which continues unchanged.
-        let fast = Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow };
+        let fast = EmulatedLinkConditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow };
         line.set(PACKET + PACKET / 4, fast);
         let due = times(&arrivals(&mut line));
         let then = 2 * PACKET + 10 * MS;

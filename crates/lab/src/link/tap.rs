@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tun::Frame;
+use tun::TunFrame;
 
 use crate::clock::now;
 
@@ -38,22 +38,22 @@ const OUTBOUND: u32 = 2;
 
 /// Writes packets to a file in a thread of its own.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct LinkTap {
     path: PathBuf,
-    frames: SyncSender<(usize, u64, Frame)>,
+    frames: SyncSender<(usize, u64, TunFrame)>,
     missed: AtomicU64,
-    writer: JoinHandle<io::Result<Recording>>,
+    writer: JoinHandle<io::Result<PcapngWriter>>,
 }
 
 /// The file.
 #[derive(Debug)]
-struct Recording {
+struct PcapngWriter {
     file: BufWriter<File>,
     /// The offset from the monotonic clock to the time since the epoch, in nanoseconds.
     since_epoch: u64,
 }
 
-impl Tap {
+impl LinkTap {
     /// Starts recording a link to a new file, which replaces any file at `path`.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Tap {
         let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         let since_epoch = u64::try_from(day.as_nanos()).map_err(io::Error::other)? - now();
         let file = new_file(path).map_err(|error| not_written(path, &error))?;
-        let mut recording = Recording { file: BufWriter::new(file), since_epoch };
+        let mut recording = PcapngWriter { file: BufWriter::new(file), since_epoch };
         recording.begin(link)?;
         let (frames, written) = sync_channel(MAX_WAITING);
         let writer =
@@ -71,7 +71,7 @@ impl Tap {
     }
 
     /// Records a frame that host `sender`, 0 or 1, transmitted at the time `sent`.
-    pub(super) fn record(&self, sender: usize, sent: u64, frame: Frame) {
+    pub(super) fn record(&self, sender: usize, sent: u64, frame: TunFrame) {
         let segments = frame.segments() as u64;
         // The link must not wait for the disk.
         if self.frames.try_send((sender, sent, frame)).is_err() {
@@ -86,7 +86,7 @@ impl Tap {
     pub(super) fn finish(self) -> io::Result<()> {
         drop(self.frames);
         let recorded = self.writer.join().map_err(|_| io::Error::other("the tap failed"))?;
-        let complete = |mut recording: Recording| {
+        let complete = |mut recording: PcapngWriter| {
             recording.statistics(self.missed.into_inner())?;
             recording.file.flush()
         };
@@ -94,8 +94,8 @@ impl Tap {
     }
 }
 
-impl Recording {
-    fn record(mut self, frames: Receiver<(usize, u64, Frame)>) -> io::Result<Self> {
+impl PcapngWriter {
+    fn record(mut self, frames: Receiver<(usize, u64, TunFrame)>) -> io::Result<Self> {
         for (sender, sent, frame) in frames {
             for i in 0..frame.segments() {
                 self.packet(sender, sent, &frame.packet(i))?;

@@ -13,13 +13,13 @@ mod round_trips;
 
 use std::collections::BTreeMap;
 
-use crate::host::Host;
-use crate::network::Network;
+use crate::host::EmulatedHost;
+use crate::network::EmulatedNetwork;
 use crate::trial::{Trial, ValuePlan};
 
 /// What a driver measured.
 #[derive(Clone, Debug)]
-pub(crate) enum Values {
+pub(crate) enum DriverValues {
     /// Its values, by name.
     Named(BTreeMap<&'static str, f64>),
     /// A document in which each value has a JSON pointer.
@@ -30,7 +30,7 @@ pub(crate) enum Values {
     },
 }
 
-impl Values {
+impl DriverValues {
     /// A value of the trial, scaled; `None` if the run was cut short before there was one.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Values {
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Driver {
+pub(crate) struct MeasurementDriver {
     /// Its name in experiment files.
     pub(crate) name: &'static str,
     /// The names of the values that it gives; none if it gives a document.
@@ -65,11 +65,11 @@ pub(crate) struct Driver {
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
     /// Measures on a network with the settings of `[measure.options]`. Returns the values by name;
     /// the error is one line.
-    pub(crate) measure: fn(&Network, &toml::Table) -> Result<Values, String>,
+    pub(crate) measure: fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>,
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 12] = [
+pub(crate) const ALL: [MeasurementDriver; 12] = [
     accuracy::DRIVER,
     compute::DRIVER,
     flow::DRIVER,
@@ -85,12 +85,12 @@ pub(crate) const ALL: [Driver; 12] = [
 ];
 
 /// A driver, by name.
-pub(crate) fn find(name: &str) -> Option<Driver> {
+pub(crate) fn find(name: &str) -> Option<MeasurementDriver> {
     ALL.into_iter().find(|driver| driver.name == name)
 }
 
 /// A host that the settings name.
-fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, String> {
+fn host<'a>(network: &'a EmulatedNetwork, name: &str) -> Result<&'a EmulatedHost, String> {
     network.host(name).ok_or_else(|| format!("measure.options: there is no host {name}"))
 }
 

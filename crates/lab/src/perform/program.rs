@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::host::Host;
+use crate::host::EmulatedHost;
 use crate::search::{find_program, search_path};
 
 /// The time within which a program must be ready.
@@ -32,7 +32,7 @@ const MAX_TAIL_LEN: usize = 400;
 
 /// A program that has been started. It is killed when this is dropped, with all that it started.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ProgramProcess {
     name: String,
     child: Child,
     output: File,
@@ -40,11 +40,11 @@ pub(crate) struct Program {
     errors: Option<File>,
 }
 
-impl Program {
+impl ProgramProcess {
     /// Starts a program on a host. What it prints goes to the file `output`; what it says about
     /// errors too, unless `errors` names another.
     pub(crate) fn start(
-        host: &Host,
+        host: &EmulatedHost,
         run: &[String],
         output: &Path,
         errors: Option<&Path>,
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// Waits until a TCP port is open on the host.
-    pub(crate) fn wait_for_port(&mut self, host: &Host, port: u16) -> Result<(), String> {
+    pub(crate) fn wait_for_port(&mut self, host: &EmulatedHost, port: u16) -> Result<(), String> {
         let listens = |_: &Self| {
             is_open(host, port)
                 .map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))
@@ -92,7 +92,7 @@ impl Program {
 
     /// Waits until it has printed a text.
     pub(crate) fn wait_for_output(&mut self, text: &str) -> Result<(), String> {
-        let mut search = Search { text, searched: 0, kept: Vec::new() };
+        let mut search = OutputSearch { text, searched: 0, kept: Vec::new() };
         let says = |program: &Self| {
             search.advance(&program.output).map_err(|error| program.unreadable(&error))
         };
@@ -197,7 +197,7 @@ impl Program {
     pub(crate) fn failure(&self, status: ExitStatus) -> String {
         let errors = self.errors.as_ref().map(tail).filter(|text| !text.trim().is_empty());
         let text = errors.unwrap_or_else(|| tail(&self.output));
-        self.with_output(&describe_status(status), &end_of(&text))
+        self.with_output(&describe_status(status), &output_tail(&text))
     }
 
     /// What went wrong, with the end of the output, if there is any.
@@ -211,7 +211,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ProgramProcess {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             // The group is gone if all its processes have ended.
@@ -222,7 +222,7 @@ impl Drop for Program {
 }
 
 /// The end of a program's output, in one line.
-pub(crate) fn end_of(text: &str) -> String {
+pub(crate) fn output_tail(text: &str) -> String {
     let letters = text.char_indices().rev().take(MAX_TAIL_LEN);
     let text = &text[letters.last().map_or(0, |(place, _)| place)..];
     let mut words: Vec<&str> = text.split_whitespace().rev().take(30).collect();
@@ -240,7 +240,7 @@ fn describe_status(status: ExitStatus) -> String {
 }
 
 /// Whether something listens on a TCP port of a host.
-fn is_open(host: &Host, port: u16) -> io::Result<bool> {
+fn is_open(host: &EmulatedHost, port: u16) -> io::Result<bool> {
     let tables = host.run(|| {
         ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")))
     })?;
@@ -256,7 +256,7 @@ fn is_open(host: &Host, port: u16) -> io::Result<bool> {
 }
 
 /// A search for a text in a file that grows. No byte is read twice.
-struct Search<'a> {
+struct OutputSearch<'a> {
     text: &'a str,
     /// How much of the file has been searched, in bytes.
     searched: u64,
@@ -264,7 +264,7 @@ struct Search<'a> {
     kept: Vec<u8>,
 }
 
-impl Search<'_> {
+impl OutputSearch<'_> {
     /// Searches what has come, and returns whether the text is there by now.
     fn advance(&mut self, file: &File) -> io::Result<bool> {
         // Only up to the current length: the output may grow without end.
@@ -325,7 +325,7 @@ mod tests {
         let printed = format!("{}{text} now", "it is r\u{e9}a.\n".repeat(10_000));
         for cut in [0, 3, 65_535, 65_536, printed.len() - 8, printed.len() - 5] {
             let mut file = tempfile::tempfile().unwrap();
-            let mut search = Search { text, searched: 0, kept: Vec::new() };
+            let mut search = OutputSearch { text, searched: 0, kept: Vec::new() };
             let (before, after) = printed.as_bytes().split_at(cut);
             file.write_all(before).unwrap();
             let whole = cut >= printed.len() - 4;
@@ -343,7 +343,7 @@ mod tests {
         file.write_all(&b"so\n".repeat(1000)).unwrap();
         file.write_all(b"it went\n wrong\n").unwrap();
         assert_eq!(tail(&file).len(), 400);
-        let end = end_of(&tail(&file));
+        let end = output_tail(&tail(&file));
         assert!(end.ends_with("so so it went wrong") && end.split(' ').count() == 30, "{end}");
         assert_eq!(read_from(&file, 3000, 7).unwrap(), "it went");
     }

@@ -35,7 +35,7 @@ fn number(line: &str) -> Option<f64> {
     }
     let end = end_of_number(rest, point);
     let (digits, after) = rest.split_at(end);
-    if is_more(after) {
+    if continues_number(after) {
         return None;
     }
     let value: f64 = if point { format!("0.{digits}") } else { digits.to_owned() }.parse().ok()?;
@@ -68,7 +68,7 @@ fn end_of_number(text: &str, before: bool) -> usize {
 
 /// Whether the text after the digits makes it another number, or none: `1,234`, `1.2.3`, `12:30`,
 /// `0x1f`, `1.2k`. A unit such as `ms`, `%` or `MB/s` does not.
-fn is_more(after: &str) -> bool {
+fn continues_number(after: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     if after.strip_prefix(WITHIN).is_some_and(|rest| rest.starts_with(is_digit)) {
         return true;

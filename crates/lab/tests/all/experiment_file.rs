@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sunder_lab::experiment::{built_in, run_with};
-use sunder_lab::{Experiment, ExperimentError, Measured, Trial, TrialContext};
+use sunder_lab::{Experiment, ExperimentError, Trial, TrialContext, TrialMeasurement};
 
 /// An experiment that uses every part of the format.
 const GOOD: &str = r#"
@@ -75,9 +75,9 @@ fn refused(good: &str, bad: &str) -> ExperimentError {
 }
 
 /// Measures 1 for each value.
-fn ones(trial: &Trial) -> Measured {
+fn ones(trial: &Trial) -> TrialMeasurement {
     let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
-    Measured { values: values.collect(), late_ms: 0.0, missed: 0 }
+    TrialMeasurement { values: values.collect(), late_ms: 0.0, missed: 0 }
 }
 
 /// The trials of an experiment, in their order.
@@ -246,8 +246,11 @@ fn options_of_running_groups_that_cannot_be_are_refused() {
 #[test]
 fn the_slowest_channel_is_predicted() {
     let place = tempfile::tempdir().unwrap();
-    let measured =
-        || Measured { values: BTreeMap::from([("speed".into(), 1.0)]), late_ms: 0.0, missed: 0 };
+    let measured = || TrialMeasurement {
+        values: BTreeMap::from([("speed".into(), 1.0)]),
+        late_ms: 0.0,
+        missed: 0,
+    };
     let predicted = |text: &str| {
         let out = place.path().join(text.len().to_string());
         let results = run_with(&parse(text), &out, |_| {}, |_, _| Ok(measured())).unwrap();

@@ -9,8 +9,10 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
-use sunder_lab::experiment::{Record, Results, RunError, Status, run_with};
-use sunder_lab::{Experiment, Measured, Trial, TrialContext, TrialError};
+use sunder_lab::experiment::{
+    ExperimentProgress, ExperimentResults, ExperimentRunError, TrialRecord, run_with,
+};
+use sunder_lab::{Experiment, Trial, TrialContext, TrialError, TrialMeasurement};
 use tempfile::TempDir;
 
 const TEXT: &str = r#"
@@ -51,23 +53,25 @@ fn experiment(text: &str) -> Experiment {
     Experiment::parse(Path::new("lab/made-up.toml"), text).unwrap()
 }
 
-fn measured(speed: f64, late_ms: f64) -> Measured {
+fn measured(speed: f64, late_ms: f64) -> TrialMeasurement {
     let values = BTreeMap::from([("speed".into(), speed), ("far".into(), 0.1 + 0.2)]);
-    Measured { values, late_ms, missed: 0 }
+    TrialMeasurement { values, late_ms, missed: 0 }
 }
 
 /// Speeds that increase by one from trial to trial.
-fn rising() -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
+fn rising() -> impl FnMut(&Trial, TrialContext<'_>) -> Result<TrialMeasurement, TrialError> {
     rising_from(1)
 }
 
-fn rising_from(first: u32) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
+fn rising_from(
+    first: u32,
+) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<TrialMeasurement, TrialError> {
     let speeds = (first..).map(f64::from);
     let mut measurements = speeds.map(|speed| measured(speed, speed / 8.0));
     move |_, _| Ok(measurements.next().unwrap())
 }
 
-fn run_to_the_end(text: &str, out: &TempDir) -> Results {
+fn run_to_the_end(text: &str, out: &TempDir) -> ExperimentResults {
     run_with(&experiment(text), out.path(), |_| {}, rising()).unwrap()
 }
 
@@ -89,7 +93,7 @@ fn run_until_failure(out: &TempDir, trials: usize) -> String {
 }
 
 /// The error of a run that must not start a trial.
-fn refused(text: &str, out: &TempDir) -> RunError {
+fn refused(text: &str, out: &TempDir) -> ExperimentRunError {
     let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
     run_with(&experiment(text), out.path(), |_| {}, nothing).unwrap_err()
 }
@@ -110,9 +114,9 @@ fn a_run_resumes_after_a_failed_trial() {
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 5);
     assert!(!out.path().join("results.json").exists());
 
-    let mut statuses: Vec<Status> = Vec::new();
+    let mut statuses: Vec<ExperimentProgress> = Vec::new();
     let mut tried = Vec::new();
-    let progress = |status: &Status| statuses.push(status.clone());
+    let progress = |status: &ExperimentProgress| statuses.push(status.clone());
     let mut rising = rising();
     let results = run_with(&experiment(TEXT), out.path(), progress, |trial, context| {
         tried.push(trial.measure.run.clone().unwrap()[1].clone());
@@ -127,7 +131,7 @@ fn a_run_resumes_after_a_failed_trial() {
         [5, 6, 7, 8, 9, 10, 11, 12]
     );
     assert!(statuses[0].now.as_ref().unwrap().starts_with("trial 6 of 12"));
-    assert_eq!(statuses[7], Status { done: 12, total: 12, now: None });
+    assert_eq!(statuses[7], ExperimentProgress { done: 12, total: 12, now: None });
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn another_experiment_is_refused() {
     let out = directory();
     run_until_failure(&out, 2);
     let message = refused(&TEXT.replace("seed = 7", "seed = 8"), &out);
-    assert!(matches!(message, RunError::Changed(_)), "{message}");
+    assert!(matches!(message, ExperimentRunError::Changed(_)), "{message}");
     let message = message.to_string();
     assert!(message.contains("trials.jsonl") && message.contains("--out"), "{message}");
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 2, "nothing is lost");
@@ -217,7 +221,7 @@ fn another_file_is_not_overwritten() {
         assert_eq!(fs::read_to_string(&precious).unwrap(), content);
         if !content.is_empty() {
             fs::rename(&precious, &journal).unwrap();
-            assert!(matches!(refused(TEXT, &out), RunError::Broken(_, 1)), "{content:?}");
+            assert!(matches!(refused(TEXT, &out), ExperimentRunError::Broken(_, 1)), "{content:?}");
             assert_eq!(fs::read_to_string(&journal).unwrap(), content);
         }
     }
@@ -235,7 +239,7 @@ fn no_temporary_file_remains_if_results_cannot_be_written() {
     let out = directory();
     fs::create_dir(out.path().join("results.csv")).unwrap();
     let done = run_with(&experiment(TEXT), out.path(), |_| {}, rising());
-    assert!(matches!(done, Err(RunError::Writing(..))));
+    assert!(matches!(done, Err(ExperimentRunError::Writing(..))));
     assert!(!out.path().join("results.csv.unfinished").exists());
 }
 
@@ -245,7 +249,7 @@ fn another_machine_is_refused() {
     run_until_failure(&out, 2);
     let journal = read(&out, "trials.jsonl").replacen("\"kernel\":\"", "\"kernel\":\"0.", 1);
     fs::write(out.path().join("trials.jsonl"), journal).unwrap();
-    assert!(matches!(refused(TEXT, &out), RunError::Moved(_)));
+    assert!(matches!(refused(TEXT, &out), ExperimentRunError::Moved(_)));
 }
 
 #[test]
@@ -265,7 +269,10 @@ fn a_malformed_journal_is_refused() {
     for (line, journal) in broken {
         fs::write(out.path().join("trials.jsonl"), journal + "\n").unwrap();
         let message = refused(TEXT, &out);
-        assert!(matches!(message, RunError::Broken(_, at) if at == line), "{line}: {message}");
+        assert!(
+            matches!(message, ExperimentRunError::Broken(_, at) if at == line),
+            "{line}: {message}"
+        );
     }
 }
 
@@ -285,11 +292,11 @@ fn two_runs_do_not_share_a_directory() {
         |_| {},
         |_, _| {
             let message = refused(TEXT, &out);
-            assert!(matches!(message, RunError::Busy(_)), "{message}");
+            assert!(matches!(message, ExperimentRunError::Busy(_)), "{message}");
             Err(TrialError("enough".into()))
         },
     );
-    assert!(matches!(done, Err(RunError::Trial(..))));
+    assert!(matches!(done, Err(ExperimentRunError::Trial(..))));
 }
 
 #[test]
@@ -319,7 +326,7 @@ fn points_have_equal_seeds_and_repetitions_different_ones() {
 
 #[test]
 fn a_value_that_is_not_a_number_is_an_error() {
-    let fail = |measured: Measured| {
+    let fail = |measured: TrialMeasurement| {
         let out = directory();
         let done = run_with(&experiment(TEXT), out.path(), |_| {}, |_, _| Ok(measured.clone()));
         assert_eq!(read(&out, "trials.jsonl").lines().count(), 1);
@@ -338,7 +345,9 @@ fn late_text(repetitions: &str, attempts: &str) -> String {
 }
 
 /// Trials with the given lateness, one after the other, that measure 0, 1, 2 and so on.
-fn late(late: &[f64]) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
+fn late(
+    late: &[f64],
+) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<TrialMeasurement, TrialError> {
     let mut left = (0_u32..).map(f64::from).zip(late.to_vec());
     move |_, _| {
         let (number, late) = left.next().expect("no trial is performed once too often");
@@ -346,9 +355,10 @@ fn late(late: &[f64]) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured
     }
 }
 
-fn seen(results: &Results) -> Vec<(f64, f64, usize, bool)> {
-    let seen =
-        |record: &Record| (record.values["speed"], record.late_ms, record.attempts, record.invalid);
+fn seen(results: &ExperimentResults) -> Vec<(f64, f64, usize, bool)> {
+    let seen = |record: &TrialRecord| {
+        (record.values["speed"], record.late_ms, record.attempts, record.invalid)
+    };
     results.trials.iter().map(seen).collect()
 }
 
@@ -372,7 +382,7 @@ fn late_trials_run_again_in_rounds_after_all_others() {
     let late_ms = [2.0, 0.5, 3.0, 4.0, 0.1, 1.5];
     let whole = directory();
     let mut message = Vec::new();
-    let progress = |status: &Status| message.extend(status.now.clone());
+    let progress = |status: &ExperimentProgress| message.extend(status.now.clone());
     let results = run_with(&experiment(&text), whole.path(), progress, late(&late_ms)).unwrap();
     let expected = [(0.0, 2.0, 3, true), (1.0, 0.5, 1, false), (4.0, 0.1, 2, false)];
     assert_eq!(seen(&results)[1..], expected[1..]);
@@ -446,19 +456,22 @@ fn older_results_are_checked_by_current_criteria() {
     assert_eq!(before.invalid, 0);
     let old =
         read(&out, "results.json").replace(",\"invalid\":false", "").replace(",\"attempts\":1", "");
-    let again = Results::read(&experiment(TEXT), old.as_bytes()).unwrap();
+    let again = ExperimentResults::read(&experiment(TEXT), old.as_bytes()).unwrap();
     assert_eq!(again.invalid, 4);
     again.write(&experiment(TEXT), out.path()).unwrap();
     assert!(read(&out, "results.csv").ends_with(",1.5,0,1,true\n"));
     let other = TEXT.replace("100.5", "101");
     assert!(
-        Results::read(&experiment(&other), old.as_bytes())
+        ExperimentResults::read(&experiment(&other), old.as_bytes())
             .unwrap_err()
             .to_string()
             .contains("points")
     );
     assert!(
-        Results::read(&experiment(TEXT), b"{}").unwrap_err().to_string().contains("no results")
+        ExperimentResults::read(&experiment(TEXT), b"{}")
+            .unwrap_err()
+            .to_string()
+            .contains("no results")
     );
 }
 
@@ -597,8 +610,8 @@ fn size_and_way(trial: &Trial) -> (u32, String) {
     (run[1].parse().unwrap(), run[2].clone())
 }
 
-fn time(time: f64, late_ms: f64) -> Measured {
-    Measured { values: BTreeMap::from([("time".into(), time)]), late_ms, missed: 0 }
+fn time(time: f64, late_ms: f64) -> TrialMeasurement {
+    TrialMeasurement { values: BTreeMap::from([("time".into(), time)]), late_ms, missed: 0 }
 }
 
 #[test]
@@ -674,7 +687,8 @@ fn a_part_of_a_run_has_results_and_a_comparison() {
         csv.starts_with("size,best,time_best,time_new,new_over_best,new_over_older\n"),
         "{csv}"
     );
-    let again = Results::read(&experiment(COMPARED), read(&out, "results.json").as_bytes());
+    let again =
+        ExperimentResults::read(&experiment(COMPARED), read(&out, "results.json").as_bytes());
     assert_eq!(again.unwrap().trials, results.trials);
 }
 

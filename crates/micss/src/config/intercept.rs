@@ -7,24 +7,24 @@ const MAX_INTERFACE: usize = 15;
 
 /// Which connections are intercepted, and the port to which they are redirected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intercept {
-    pub(crate) matching: Matching,
+pub struct InterceptConfig {
+    pub(crate) matching: NftMatchExpression,
     pub(crate) port: u16,
-    pub(crate) from: Vec<Interface>,
-    pub(crate) refused: Option<Vec<ClearProtocol>>,
+    pub(crate) from: Vec<InterfaceName>,
+    pub(crate) refused: Option<Vec<BypassProtocol>>,
 }
 
 /// The expression with which nftables selects TCP connections, as in `tcp dport { 80, 443 }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matching(pub(crate) String);
+pub struct NftMatchExpression(pub(crate) String);
 
 /// The name of an interface on which connections of other hosts arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface(pub(crate) String);
+pub struct InterfaceName(pub(crate) String);
 
 /// A protocol that is not intercepted and shows in the clear where applications connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClearProtocol {
+pub enum BypassProtocol {
     /// UDP to port 443, for which browsers use TCP instead if it is refused.
     Quic,
     /// Look-ups of names, by UDP and TCP to port 53.
@@ -34,20 +34,20 @@ pub enum ClearProtocol {
 /// The text is not the name of such a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("name what is refused: quic or dns")]
-pub struct ClearProtocolError;
+pub struct BypassProtocolError;
 
 /// The text is not an expression that only compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
-pub struct MatchingError;
+pub struct NftMatchExpressionError;
 
 /// The text is not the name of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("name an interface that other hosts' connections come in by, as in: eth0")]
-pub struct InterfaceError;
+pub struct InterfaceNameError;
 
-impl FromStr for Matching {
-    type Err = MatchingError;
+impl FromStr for NftMatchExpression {
+    type Err = NftMatchExpressionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || " {},.:/-_!=<>&|\"*".contains(c);
@@ -55,7 +55,11 @@ impl FromStr for Matching {
         let verdicts = ["accept", "drop", "return", "jump", "goto", "redirect", "dnat", "tproxy"];
         let only_compares = !words.into_iter().any(|word| verdicts.contains(&word));
         let valid = !text.trim().is_empty() && text.chars().all(is_plain) && braces_match(text);
-        if valid && only_compares { Ok(Self(text.trim().to_owned())) } else { Err(MatchingError) }
+        if valid && only_compares {
+            Ok(Self(text.trim().to_owned()))
+        } else {
+            Err(NftMatchExpressionError)
+        }
     }
 }
 
@@ -69,44 +73,44 @@ fn braces_match(text: &str) -> bool {
     open == Some(0)
 }
 
-impl FromStr for Interface {
-    type Err = InterfaceError;
+impl FromStr for InterfaceName {
+    type Err = InterfaceNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         let valid = (1..=MAX_INTERFACE).contains(&text.len()) && text.chars().all(is_plain);
         // Connections on `lo` are this host's own, and intercepted already.
-        if valid && text != "lo" { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
+        if valid && text != "lo" { Ok(Self(text.to_owned())) } else { Err(InterfaceNameError) }
     }
 }
 
-impl FromStr for ClearProtocol {
-    type Err = ClearProtocolError;
+impl FromStr for BypassProtocol {
+    type Err = BypassProtocolError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "quic" => Ok(Self::Quic),
             "dns" => Ok(Self::Dns),
-            _ => Err(ClearProtocolError),
+            _ => Err(BypassProtocolError),
         }
     }
 }
 
-impl Intercept {
+impl InterceptConfig {
     /// Redirects matching connections to this port: those of this host, and those of other hosts
     /// that arrive on one of these interfaces.
-    pub fn new(matching: Matching, port: u16, from: Vec<Interface>) -> Self {
+    pub fn new(matching: NftMatchExpression, port: u16, from: Vec<InterfaceName>) -> Self {
         Self { matching, port, from, refused: None }
     }
 
     /// Refuses these protocols to the hosts whose connections are intercepted.
     #[must_use]
-    pub fn with_refused(self, refused: Vec<ClearProtocol>) -> Self {
+    pub fn with_refused(self, refused: Vec<BypassProtocol>) -> Self {
         Self { refused: Some(refused), ..self }
     }
 
     /// The protocols that are refused; `None` if that is not configured.
-    pub fn refused(&self) -> Option<&[ClearProtocol]> {
+    pub fn refused(&self) -> Option<&[BypassProtocol]> {
         self.refused.as_deref()
     }
 
@@ -117,11 +121,11 @@ impl Intercept {
 
     /// The interfaces on which connections of other hosts are intercepted.
     pub fn interfaces(&self) -> impl Iterator<Item = &str> {
-        self.from.iter().map(|Interface(name)| name.as_str())
+        self.from.iter().map(|InterfaceName(name)| name.as_str())
     }
 
     /// Whether connections of other hosts are intercepted.
-    pub fn serves_others(&self) -> bool {
+    pub fn intercepts_forwarded(&self) -> bool {
         !self.from.is_empty()
     }
 }
@@ -138,7 +142,7 @@ mod tests {
             "meta skuid \"alice\" tcp dport 22",
             "ip6 daddr fd00::/8",
         ] {
-            assert!(text.parse::<Matching>().is_ok(), "{text}");
+            assert!(text.parse::<NftMatchExpression>().is_ok(), "{text}");
         }
         for text in [
             "",
@@ -151,26 +155,30 @@ mod tests {
             "tcp dport $port",
             "tcp dport 80 # all",
         ] {
-            assert_eq!(text.parse::<Matching>(), Err(MatchingError), "{text:?}");
+            assert_eq!(
+                text.parse::<NftMatchExpression>(),
+                Err(NftMatchExpressionError),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn only_known_protocols_are_refused() {
-        assert_eq!("quic".parse(), Ok(ClearProtocol::Quic));
-        assert_eq!("dns".parse(), Ok(ClearProtocol::Dns));
+        assert_eq!("quic".parse(), Ok(BypassProtocol::Quic));
+        assert_eq!("dns".parse(), Ok(BypassProtocol::Dns));
         for name in ["", "QUIC", "udp", "443"] {
-            assert_eq!(name.parse::<ClearProtocol>(), Err(ClearProtocolError), "{name:?}");
+            assert_eq!(name.parse::<BypassProtocol>(), Err(BypassProtocolError), "{name:?}");
         }
     }
 
     #[test]
     fn interfaces_are_names_and_no_rules() {
         for name in ["eth0", "wlan0", "br-lan", "eth0.7", "wg_1"] {
-            assert!(name.parse::<Interface>().is_ok(), "{name}");
+            assert!(name.parse::<InterfaceName>().is_ok(), "{name}");
         }
         for name in ["", "lo", "eth*", "eth0\" accept", "a b", "a/b", "of-sixteen-bytes"] {
-            assert_eq!(name.parse::<Interface>(), Err(InterfaceError), "{name:?}");
+            assert_eq!(name.parse::<InterfaceName>(), Err(InterfaceNameError), "{name:?}");
         }
     }
 }

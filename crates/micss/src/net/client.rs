@@ -16,18 +16,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::warn;
 
-use self::application::ListenerKind;
-use self::peers::Peers;
-use crate::config::ClientConfig;
-use crate::net::intercept::{InstalledRules, InstalledTables, Intercept};
+use self::application::ApplicationListenerKind;
+use self::peers::PeerPools;
+use crate::config::MicssClientConfig;
+use crate::net::intercept::{InstalledInterceptRules, InstalledNftTables, InterceptConfig};
 use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
 use crate::net::stop::drain;
-use crate::status::{Interception, Status};
-use service::accept::RoundRobin;
-use service::listening::{Listening, listen};
+use crate::status::{InterceptionStatus, MicssStatus};
+use service::accept::RoundRobinAcceptor;
+use service::listening::{ConfiguredListener, listen};
 use service::log::LogRateLimiter;
-use service::reload::{Reload, Reloader, reloads};
+use service::reload::{ReloadRequest, Reloader, reloads};
 
 /// The minimum interval between restorations of the rules, so that a program that changes them
 /// again and again costs little time here.
@@ -37,41 +37,41 @@ const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(20);
 const RESTORE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that listens, and does not accept yet.
-pub struct Client {
-    handle: Handle,
-    reloads: mpsc::Receiver<Reload<ClientConfig>>,
-    listening: Vec<Listening>,
+pub struct MicssClient {
+    handle: MicssClientHandle,
+    reloads: mpsc::Receiver<ReloadRequest<MicssClientConfig>>,
+    listening: Vec<ConfiguredListener>,
     /// The kind of each listener.
-    kinds: Vec<ListenerKind>,
-    installed: Option<Arc<InstalledRules>>,
+    kinds: Vec<ApplicationListenerKind>,
+    installed: Option<Arc<InstalledInterceptRules>>,
     /// Rules that are in force only for connections that they have intercepted already.
-    retired: Vec<Weak<InstalledRules>>,
+    retired: Vec<Weak<InstalledInterceptRules>>,
     /// Exists once this client has rules.
-    tables: Option<Arc<InstalledTables>>,
+    tables: Option<Arc<InstalledNftTables>>,
 }
 
 /// Reports the status of a client, and changes its configuration. Clones are for the same client.
 #[derive(Clone)]
-pub struct Handle {
+pub struct MicssClientHandle {
     stream_metrics: Arc<StreamMetrics>,
-    in_force: Arc<Mutex<Arc<ActiveConfig>>>,
-    reloader: Reloader<ClientConfig>,
+    in_force: Arc<Mutex<Arc<ActiveClientConfig>>>,
+    reloader: Reloader<MicssClientConfig>,
 }
 
 /// The configuration in force, and what belongs to it.
-struct ActiveConfig {
-    config: ClientConfig,
-    peers: Peers,
+struct ActiveClientConfig {
+    config: MicssClientConfig,
+    peers: PeerPools,
 }
 
-impl Client {
+impl MicssClient {
     /// Listens on the configured addresses, and installs the rules of interception.
     ///
     /// # Errors
     /// If an address is not available; the error's text includes the address. If the directory
     /// cannot be opened. If the kernel rejects the rules. From then on the kernel refuses what the
     /// rules would intercept, if it accepts rules for that; the error's text says so.
-    pub async fn bind(config: ClientConfig) -> io::Result<Self> {
+    pub async fn bind(config: MicssClientConfig) -> io::Result<Self> {
         let intercept = config.intercept.clone();
         let started = Self::start(config).await;
         started.map_err(|error| match intercept {
@@ -80,18 +80,22 @@ impl Client {
         })
     }
 
-    async fn start(config: ClientConfig) -> io::Result<Self> {
+    async fn start(config: MicssClientConfig) -> io::Result<Self> {
         let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
-        let tables = config.intercept.as_ref().map(|_| InstalledTables::new());
+        let tables = config.intercept.as_ref().map(|_| InstalledNftTables::new());
         let tables = tables.transpose()?.map(Arc::new);
         // No further step can fail: the new rules replace existing ones, and stay.
         let installed = config.intercept.clone().zip(tables.as_ref());
         let installed = installed.map(|(intercept, tables)| intercept.install(tables));
         let installed = installed.transpose()?.map(Arc::new);
-        let in_force = Arc::new(Mutex::new(Arc::new(ActiveConfig { config, peers })));
+        let in_force = Arc::new(Mutex::new(Arc::new(ActiveClientConfig { config, peers })));
         let (reloader, reloads) = reloads();
-        let handle = Handle { stream_metrics: Arc::new(StreamMetrics::new()), in_force, reloader };
+        let handle = MicssClientHandle {
+            stream_metrics: Arc::new(StreamMetrics::new()),
+            in_force,
+            reloader,
+        };
         Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), tables })
     }
 
@@ -101,11 +105,11 @@ impl Client {
     /// # Errors
     /// If the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listening.iter().map(Listening::address).collect()
+        self.listening.iter().map(ConfiguredListener::address).collect()
     }
 
     /// Reports the client's status while it runs, and changes its configuration.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> MicssClientHandle {
         self.handle.clone()
     }
 
@@ -117,7 +121,8 @@ impl Client {
         let mut filling = in_force.peers.keep_filled();
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
-        let (mut round_robin, mut too_many) = (RoundRobin::default(), LogRateLimiter::default());
+        let (mut round_robin, mut too_many) =
+            (RoundRobinAcceptor::default(), LogRateLimiter::default());
         let mut pause = Instant::now();
         tokio::pin!(stop);
         loop {
@@ -127,7 +132,7 @@ impl Client {
                     let max_streams = in_force.config.max_streams;
                     if streams.len() >= max_streams {
                         stream_metrics.over_limit.increment();
-                        if let Some(refused) = too_many.happened() {
+                        if let Some(refused) = too_many.count_event() {
                             warn!(refused, max_streams, "streams refused: limit reached");
                         }
                         reset(application);
@@ -139,8 +144,8 @@ impl Client {
                     streams.spawn(async move {
                         // Without the rules, an application's packets would leave the host
                         // unchanged.
-                        let _rules = rules.filter(|_| matches!(kind, ListenerKind::Intercepted));
-                        let ActiveConfig { config, peers } = &*in_force;
+                        let _rules = rules.filter(|_| matches!(kind, ApplicationListenerKind::Intercepted));
+                        let ActiveClientConfig { config, peers } = &*in_force;
                         application::serve(config, peers, &stream_metrics, kind, application).await
                     });
                 }
@@ -154,7 +159,7 @@ impl Client {
                     restore(self.installed.as_ref(), &self.retired, &stream_metrics);
                     pause = Instant::now() + MIN_RESTORE_INTERVAL;
                 }
-                Some(Reload { config, answer }) = self.reloads.recv() => {
+                Some(ReloadRequest { config, answer }) = self.reloads.recv() => {
                     let taken = self.reload(config).await;
                     if taken.is_ok() {
                         in_force = self.handle.in_force();
@@ -172,7 +177,7 @@ impl Client {
     }
 
     /// Applies another configuration to new streams. On an error nothing changes.
-    async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
+    async fn reload(&mut self, config: MicssClientConfig) -> io::Result<()> {
         let before = self.handle.in_force();
         let peers = peers(&config, Some(&before.peers)).await?;
         let places = self.listening.iter().cloned().zip(self.kinds.iter().cloned()).collect();
@@ -180,20 +185,20 @@ impl Client {
         self.intercept(config.intercept.clone())?;
         (self.listening, self.kinds) = (listening, kinds);
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = Arc::new(ActiveConfig { config, peers });
+        *in_force = Arc::new(ActiveClientConfig { config, peers });
         Ok(())
     }
 }
 
-impl Client {
+impl MicssClient {
     /// Changes which connections are intercepted, if any.
-    fn intercept(&mut self, new: Option<Intercept>) -> io::Result<()> {
+    fn intercept(&mut self, new: Option<InterceptConfig>) -> io::Result<()> {
         self.retired.retain(|retired| retired.strong_count() > 0);
         let installed = match new {
             Some(new) => {
                 let tables = match &self.tables {
                     Some(tables) => Arc::clone(tables),
-                    None => Arc::new(InstalledTables::new()?),
+                    None => Arc::new(InstalledNftTables::new()?),
                 };
                 self.tables = Some(Arc::clone(&tables));
                 let retired = self.retired.iter().filter_map(Weak::upgrade);
@@ -220,16 +225,16 @@ impl Client {
     }
 }
 
-impl Handle {
+impl MicssClientHandle {
     /// The client's status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> MicssStatus {
         let in_force = self.in_force();
-        Status {
+        MicssStatus {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
             streams: self.stream_metrics.streams(),
             redundancy: self.stream_metrics.redundancy(),
             limits: None,
-            interception: in_force.config.intercept.as_ref().map(|intercept| Interception {
+            interception: in_force.config.intercept.as_ref().map(|intercept| InterceptionStatus {
                 port: intercept.port(),
                 in_force: !self.stream_metrics.unrestored.load(Ordering::Relaxed),
                 restored: self.stream_metrics.restored.value(),
@@ -239,23 +244,27 @@ impl Handle {
     }
 
     /// Applies another configuration to new streams. Open streams are not affected. Returns the
-    /// addresses on which it listens now, as [`Client::local_addresses`].
+    /// addresses on which it listens now, as [`MicssClient::local_addresses`].
     ///
     /// # Errors
-    /// As [`Client::bind`], and the previous configuration stays in force; or if the client has
-    /// stopped.
-    pub async fn reload(&self, config: ClientConfig) -> io::Result<Vec<SocketAddr>> {
+    /// As [`MicssClient::bind`], and the previous configuration stays in force; or if the client
+    /// has stopped.
+    pub async fn reload(&self, config: MicssClientConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
 
-    fn in_force(&self) -> Arc<ActiveConfig> {
+    fn in_force(&self) -> Arc<ActiveClientConfig> {
         Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Waits until rules have changed, and at least for a pause. If the rules could not be restored,
 /// waits for a short time only.
-async fn changed(tables: Option<&InstalledTables>, pause: Instant, stream_metrics: &StreamMetrics) {
+async fn changed(
+    tables: Option<&InstalledNftTables>,
+    pause: Instant,
+    stream_metrics: &StreamMetrics,
+) {
     let Some(tables) = tables else { return pending().await };
     let is_unrestored = stream_metrics.unrestored.load(Ordering::Relaxed);
     next_attempt(tables.changed(), pause, is_unrestored).await;
@@ -274,8 +283,8 @@ async fn next_attempt(change: impl Future<Output = ()>, pause: Instant, is_unres
 
 /// Restores rules that another program has removed or changed, and counts that.
 fn restore(
-    installed: Option<&Arc<InstalledRules>>,
-    retired: &[Weak<InstalledRules>],
+    installed: Option<&Arc<InstalledInterceptRules>>,
+    retired: &[Weak<InstalledInterceptRules>],
     stream_metrics: &StreamMetrics,
 ) {
     let retired: Vec<_> = retired.iter().filter_map(Weak::upgrade).collect();
@@ -291,34 +300,35 @@ fn restore(
 }
 
 /// The servers of a configuration.
-async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peers> {
-    Peers::new(config, before).await.map_err(io::Error::other)
+async fn peers(config: &MicssClientConfig, before: Option<&PeerPools>) -> io::Result<PeerPools> {
+    PeerPools::new(config, before).await.map_err(io::Error::other)
 }
 
 /// Listens on the addresses of a configuration. Reuses the listeners of the previous one. Also
 /// returns the kind of each.
 async fn listen_all(
-    config: &ClientConfig,
-    before: Option<&ClientConfig>,
-    places: Vec<(Listening, ListenerKind)>,
-) -> io::Result<(Vec<Listening>, Vec<ListenerKind>)> {
-    let (intercepted, others): (Vec<_>, Vec<_>) =
-        places.into_iter().partition(|(_, kind)| matches!(kind, ListenerKind::Intercepted));
+    config: &MicssClientConfig,
+    before: Option<&MicssClientConfig>,
+    places: Vec<(ConfiguredListener, ApplicationListenerKind)>,
+) -> io::Result<(Vec<ConfiguredListener>, Vec<ApplicationListenerKind>)> {
+    let (intercepted, others): (Vec<_>, Vec<_>) = places
+        .into_iter()
+        .partition(|(_, kind)| matches!(kind, ApplicationListenerKind::Intercepted));
     let others: Vec<_> = others.into_iter().map(|(listening, _)| listening).collect();
-    let socks = config.socks.map(|address| (address, ListenerKind::Socks));
+    let socks = config.socks.map(|address| (address, ApplicationListenerKind::Socks));
     let forwards = config.forwards.iter();
-    let forwards = forwards.map(|f| (f.listen, ListenerKind::Forward(f.target.clone())));
+    let forwards = forwards.map(|f| (f.listen, ApplicationListenerKind::Forward(f.target.clone())));
     let (addresses, mut kinds): (Vec<_>, Vec<_>) = socks.into_iter().chain(forwards).unzip();
     let mut listening = listen(addresses, &others).await?;
     if let Some(intercept) = &config.intercept {
-        let port = before.and_then(|before| before.intercept.as_ref()).map(Intercept::port);
+        let port = before.and_then(|before| before.intercept.as_ref()).map(InterceptConfig::port);
         if port == Some(intercept.port()) {
             listening.extend(intercepted.into_iter().map(|(listening, _)| listening));
         } else {
             listening.extend(intercept.listen()?);
         }
     }
-    kinds.resize(listening.len(), ListenerKind::Intercepted);
+    kinds.resize(listening.len(), ApplicationListenerKind::Intercepted);
     Ok((listening, kinds))
 }
 

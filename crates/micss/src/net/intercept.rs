@@ -25,22 +25,22 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{error, warn};
 
 pub use crate::config::intercept::{
-    ClearProtocol, ClearProtocolError, Intercept, Interface, InterfaceError, Matching,
-    MatchingError,
+    BypassProtocol, BypassProtocolError, InterceptConfig, InterfaceName, InterfaceNameError,
+    NftMatchExpression, NftMatchExpressionError,
 };
-use challenge::OlderConnections;
+use challenge::PreexistingConnections;
 use nft::{RIGHTS, nft};
 pub use rules::OWN_MARK;
 use rules::removal;
-use service::listening::Listening;
-pub(crate) use tables::InstalledTables;
+use service::listening::ConfiguredListener;
+pub(crate) use tables::InstalledNftTables;
 
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-impl Intercept {
+impl InterceptConfig {
     /// Whether any user of this host can listen on the port, and so keep the client from starting.
-    pub fn is_anybodys_port(&self) -> bool {
+    pub fn is_unprivileged_port(&self) -> bool {
         let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
         let first = first.ok().and_then(|first| first.trim().parse().ok()).unwrap_or(1024);
         self.port >= first
@@ -52,11 +52,11 @@ impl Intercept {
     }
 
     /// Listens on all addresses of this host, IPv6 included unless the kernel has none.
-    pub(crate) fn listen(&self) -> io::Result<Vec<Listening>> {
+    pub(crate) fn listen(&self) -> io::Result<Vec<ConfiguredListener>> {
         let named = |error: io::Error| {
             let port = self.port;
             let advice = match error.kind() {
-                ErrorKind::PermissionDenied if self.is_anybodys_port() => RIGHTS,
+                ErrorKind::PermissionDenied if self.is_unprivileged_port() => RIGHTS,
                 ErrorKind::PermissionDenied => {
                     "; interception needs root, or CAP_NET_ADMIN and, for this port, CAP_NET_BIND_SERVICE"
                 }
@@ -73,7 +73,10 @@ impl Intercept {
             // The kernel was built or started without IPv6, so there are no such connections.
             Err(_) => None,
         };
-        [v4].into_iter().chain(v6).map(|own| Ok(Listening::new(own.local_addr()?, own))).collect()
+        [v4].into_iter()
+            .chain(v6)
+            .map(|own| Ok(ConfiguredListener::new(own.local_addr()?, own)))
+            .collect()
     }
 
     // The rules hand connections to transparent listeners only, so that no other program can take
@@ -123,14 +126,18 @@ impl Intercept {
     ///
     /// # Errors
     /// If `nft` is missing or the kernel rejects the rules. Then nothing has changed.
-    pub(crate) fn install(self, tables: &Arc<InstalledTables>) -> io::Result<InstalledRules> {
-        let older = OlderConnections::list(self.serves_others());
+    pub(crate) fn install(
+        self,
+        tables: &Arc<InstalledNftTables>,
+    ) -> io::Result<InstalledInterceptRules> {
+        let older = PreexistingConnections::list(self.intercepts_forwarded());
         let text = self.rules();
         let removal = format!("{}{}", removal(&self.refusing_table()), removal(&self.table()));
         tables.install(&self.table(), &format!("{removal}{text}"))?;
         older.challenge();
-        let rules = ActiveRules { text, intercept: self, earlier: Vec::new(), is_missing: false };
-        Ok(InstalledRules { tables: Arc::clone(tables), rules: Mutex::new(rules) })
+        let rules =
+            ActiveInterceptRules { text, intercept: self, earlier: Vec::new(), is_missing: false };
+        Ok(InstalledInterceptRules { tables: Arc::clone(tables), rules: Mutex::new(rules) })
     }
 
     /// After a failed start: makes the kernel refuse connections that match, so that they do not
@@ -174,30 +181,30 @@ impl Intercept {
 
 /// Rules that are in force until this is dropped. Connections that they intercept need them until
 /// their end.
-pub(crate) struct InstalledRules {
-    tables: Arc<InstalledTables>,
-    rules: Mutex<ActiveRules>,
+pub(crate) struct InstalledInterceptRules {
+    tables: Arc<InstalledNftTables>,
+    rules: Mutex<ActiveInterceptRules>,
 }
 
-struct ActiveRules {
+struct ActiveInterceptRules {
     /// The input of `nft`.
     text: String,
-    intercept: Intercept,
+    intercept: InterceptConfig,
     /// The rules whose connections may still be open.
-    earlier: Vec<Intercept>,
+    earlier: Vec<InterceptConfig>,
     /// Another program has removed or changed them, and they could not be restored.
     is_missing: bool,
 }
 
-impl ActiveRules {
+impl ActiveInterceptRules {
     /// All earlier rules and these, each once, for the rules that replace them.
-    fn with_those_before(&self) -> Vec<Intercept> {
+    fn with_those_before(&self) -> Vec<InterceptConfig> {
         let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
         earlier.chain([&self.intercept]).cloned().collect()
     }
 
     /// Puts `text` in force, in place of the table that there is, if any.
-    fn install(&mut self, tables: &InstalledTables, text: String) -> io::Result<()> {
+    fn install(&mut self, tables: &InstalledNftTables, text: String) -> io::Result<()> {
         let table = self.intercept.table();
         tables.install(&table, &format!("{}{text}", removal(&table)))?;
         self.text = text;
@@ -206,16 +213,16 @@ impl ActiveRules {
     }
 }
 
-impl InstalledRules {
+impl InstalledInterceptRules {
     /// Replaces the rules by others for the same port, in one transaction.
     ///
     /// # Errors
     /// If the kernel rejects them. Then the old rules are still in force.
-    pub(crate) fn replace(&self, others: Intercept) -> io::Result<()> {
+    pub(crate) fn replace(&self, others: InterceptConfig) -> io::Result<()> {
         let mut rules = self.rules();
         let earlier = rules.with_those_before();
         let text = rules::in_force(&others, &earlier);
-        let older = OlderConnections::list(others.serves_others());
+        let older = PreexistingConnections::list(others.intercepts_forwarded());
         rules.install(&self.tables, text)?;
         older.challenge();
         (rules.intercept, rules.earlier) = (others, earlier);
@@ -234,7 +241,7 @@ impl InstalledRules {
             return Ok(false);
         }
         let text = rules.text.clone();
-        let older = OlderConnections::list(rules.intercept.serves_others());
+        let older = PreexistingConnections::list(rules.intercept.intercepts_forwarded());
         let restored = rules.install(&self.tables, text);
         older.challenge();
         match &restored {
@@ -269,12 +276,12 @@ impl InstalledRules {
         self.rules().intercept.port
     }
 
-    fn rules(&self) -> MutexGuard<'_, ActiveRules> {
+    fn rules(&self) -> MutexGuard<'_, ActiveInterceptRules> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for InstalledRules {
+impl Drop for InstalledInterceptRules {
     fn drop(&mut self) {
         let table = self.rules().intercept.table();
         // No stop was requested, so nothing may leave in the clear.
@@ -290,7 +297,7 @@ impl Drop for InstalledRules {
 
 /// The tables of clients that were killed or could not start: connections that match them are
 /// refused, since no program listens there. Empty if they cannot be listed.
-pub fn left_behind() -> Vec<String> {
+pub fn leftover_tables() -> Vec<String> {
     let listening = listening_ports();
     let refuses = |table: &String| {
         let Some(name) = table.strip_prefix("sunder_") else { return false };

@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::net::tcp_info::round_trip;
-use crate::protocol::incoming::Loss;
-use crate::status::{Channel, ChannelState, Redundancy, Streams};
-use crate::{ProtocolError, StreamError};
+use crate::protocol::incoming::ChannelLossReason;
+use crate::status::{StreamChannelState, StreamChannelStatus, StreamCounts, StreamRedundancy};
+use crate::{StreamError, StreamProtocolError};
 use service::log::LogRateLimiter;
 
 /// The round-trip time is sampled at one of so many reads.
@@ -19,9 +19,9 @@ const RTT_SAMPLE_INTERVAL: u64 = 64;
 
 /// A count that only grows, or a gauge. Nothing depends on the order in which counts change.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct AtomicMetric(AtomicU64);
 
-impl Counter {
+impl AtomicMetric {
     /// Adds one.
     pub(crate) fn increment(&self) {
         self.add(1);
@@ -49,23 +49,23 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct ChannelMetrics {
     /// Connections that are ready for a stream.
-    pub(crate) ready: Counter,
+    pub(crate) ready: AtomicMetric,
     /// Established connections.
-    pub(crate) connected: Counter,
+    pub(crate) connected: AtomicMetric,
     /// Failed connection attempts.
-    pub(crate) unconnected: Counter,
+    pub(crate) unconnected: AtomicMetric,
     /// Streams under which a connection of the channel broke.
-    broken: Counter,
-    tampered: Counter,
+    broken: AtomicMetric,
+    tampered: AtomicMetric,
     /// How often it has fallen silent under a stream, or another channel that the stream needed.
-    silent: Counter,
-    pub(crate) sent: Counter,
-    received: Counter,
-    waited_us: Counter,
-    rtt_us: Counter,
-    reads: Counter,
+    silent: AtomicMetric,
+    pub(crate) sent: AtomicMetric,
+    received: AtomicMetric,
+    waited_us: AtomicMetric,
+    rtt_us: AtomicMetric,
+    reads: AtomicMetric,
     /// Connections that have taken another's place in an open stream.
-    rejoined: Counter,
+    rejoined: AtomicMetric,
     /// Limit the log lines that a stream goes on without it, that it has sent wrong shares, and
     /// that a stream uses it again.
     lost: Mutex<[LogRateLimiter; 3]>,
@@ -84,29 +84,32 @@ impl ChannelMetrics {
     }
 
     /// A stream goes on without it.
-    pub(crate) fn lost(&self, why: Loss) {
+    pub(crate) fn record_loss(&self, why: ChannelLossReason) {
         match why {
-            Loss::Tampered => self.tampered.increment(),
-            Loss::Stalled => {
+            ChannelLossReason::Tampered => self.tampered.increment(),
+            ChannelLossReason::Stalled => {
                 self.broken.increment();
                 self.record_silence();
             }
-            Loss::Missing | Loss::Ended | Loss::Broken | Loss::Slow => self.broken.increment(),
+            ChannelLossReason::Missing
+            | ChannelLossReason::Ended
+            | ChannelLossReason::Broken
+            | ChannelLossReason::Slow => self.broken.increment(),
         }
     }
 
     /// A stream has just lost it. If that must be logged, returns how often it happened since the
     /// last log line.
-    pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
-        let is_lie = matches!(why, Loss::Tampered);
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
+    pub(crate) fn loss_log_permit(&self, why: ChannelLossReason) -> Option<u64> {
+        let is_lie = matches!(why, ChannelLossReason::Tampered);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].count_event()
     }
 
     /// A stream uses it again, or by another connection. If that must be logged, returns how often
     /// it happened since the last log line.
-    pub(crate) fn rejoined(&self) -> Option<u64> {
+    pub(crate) fn record_rejoin(&self) -> Option<u64> {
         self.rejoined.increment();
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[2].happened()
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[2].count_event()
     }
 
     /// It, or another channel that a stream needed, was silent for too long.
@@ -120,17 +123,17 @@ impl ChannelMetrics {
     }
 
     /// A stream waits for it while other channels have brought more, until the result is dropped.
-    pub(crate) fn wait(self: &Arc<Self>) -> WaitTimer {
-        WaitTimer { metrics: Arc::clone(self), since: Instant::now() }
+    pub(crate) fn wait(self: &Arc<Self>) -> ChannelWaitTimer {
+        ChannelWaitTimer { metrics: Arc::clone(self), since: Instant::now() }
     }
 
     /// The counts, of a channel to this server.
     #[expect(clippy::cast_precision_loss, reason = "microseconds are far below 2^53")]
-    pub(crate) fn channel(&self, server: String) -> Channel {
+    pub(crate) fn channel(&self, server: String) -> StreamChannelStatus {
         let rtt_us = self.rtt_us.value();
-        Channel {
+        StreamChannelStatus {
             server,
-            state: ChannelState::Unknown,
+            state: StreamChannelState::Unknown,
             state_s: None,
             why: None,
             peers: 0,
@@ -151,12 +154,12 @@ impl ChannelMetrics {
 }
 
 /// A stream that waits for a channel. The wait is counted when this is dropped.
-pub(crate) struct WaitTimer {
+pub(crate) struct ChannelWaitTimer {
     metrics: Arc<ChannelMetrics>,
     since: Instant,
 }
 
-impl Drop for WaitTimer {
+impl Drop for ChannelWaitTimer {
     fn drop(&mut self) {
         let waited = self.since.elapsed().as_micros();
         self.metrics.waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
@@ -167,15 +170,15 @@ impl Drop for WaitTimer {
 #[derive(Debug)]
 pub(crate) struct StreamMetrics {
     since: Instant,
-    under_way: Counter,
-    finished: Counter,
-    refused: Counter,
-    broken: Counter,
-    tampered: Counter,
+    under_way: AtomicMetric,
+    finished: AtomicMetric,
+    refused: AtomicMetric,
+    broken: AtomicMetric,
+    tampered: AtomicMetric,
     /// Streams that were rejected because there were too many.
-    pub(crate) over_limit: Counter,
+    pub(crate) over_limit: AtomicMetric,
     /// How often rules of interception were restored.
-    pub(crate) restored: Counter,
+    pub(crate) restored: AtomicMetric,
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
     said: Mutex<[LogRateLimiter; 6]>,
@@ -186,7 +189,7 @@ pub(crate) struct StreamMetrics {
 /// Events that strangers, or an attacker on a channel, can cause as often as they like. Their log
 /// lines are limited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum LogEvent {
+pub(crate) enum LimitedLogEvent {
     /// Something that no valid client does.
     Strange,
     /// An application that does not speak SOCKS5, or asks for what is not supported.
@@ -206,13 +209,13 @@ impl StreamMetrics {
     pub(crate) fn new() -> Self {
         Self {
             since: Instant::now(),
-            under_way: Counter::default(),
-            finished: Counter::default(),
-            refused: Counter::default(),
-            broken: Counter::default(),
-            tampered: Counter::default(),
-            over_limit: Counter::default(),
-            restored: Counter::default(),
+            under_way: AtomicMetric::default(),
+            finished: AtomicMetric::default(),
+            refused: AtomicMetric::default(),
+            broken: AtomicMetric::default(),
+            tampered: AtomicMetric::default(),
+            over_limit: AtomicMetric::default(),
+            restored: AtomicMetric::default(),
             unrestored: AtomicBool::default(),
             said: Mutex::default(),
             spare: Mutex::default(),
@@ -220,15 +223,15 @@ impl StreamMetrics {
     }
 
     /// Counts an open stream by how many channels it can lose, until the result is dropped.
-    pub(crate) fn count_spare(self: &Arc<Self>) -> SpareGauge {
-        SpareGauge { metrics: Arc::clone(self), place: None }
+    pub(crate) fn count_spare(self: &Arc<Self>) -> RedundancyGauge {
+        RedundancyGauge { metrics: Arc::clone(self), place: None }
     }
 
     /// The open streams, by what they can still lose.
-    pub(crate) fn redundancy(&self) -> Redundancy {
+    pub(crate) fn redundancy(&self) -> StreamRedundancy {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let (waiting, spare) = spare.split_first().unwrap_or((&0, &[]));
-        Redundancy { waiting: *waiting, spare: spare.to_vec() }
+        StreamRedundancy { waiting: *waiting, spare: spare.to_vec() }
     }
 
     fn move_spare(&self, from: Option<usize>, to: Option<usize>) {
@@ -245,10 +248,14 @@ impl StreamMetrics {
 
     /// Counts an event. If it must be logged, returns how often it happened since the last log
     /// line.
-    pub(crate) fn happened(&self, what: LogEvent) -> Option<u64> {
+    pub(crate) fn log_permit(&self, what: LimitedLogEvent) -> Option<u64> {
         // The reason of each broken stream is logged as long as there are few.
-        let most = if matches!(what, LogEvent::Broken | LogEvent::Tampered) { 16 } else { 1 };
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].happened_of(most)
+        let most = if matches!(what, LimitedLogEvent::Broken | LimitedLogEvent::Tampered) {
+            16
+        } else {
+            1
+        };
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].count_event_of(most)
     }
 
     /// The time since the counts began.
@@ -265,7 +272,7 @@ impl StreamMetrics {
     /// A stream has not opened. Without a valid client, wrong bytes are no sign of tampering yet.
     pub(crate) fn record_unopened(&self, error: &StreamError) {
         match error {
-            StreamError::Protocol(ProtocolError::Refused(_)) => self.refused.increment(),
+            StreamError::Protocol(StreamProtocolError::Refused(_)) => self.refused.increment(),
             _ => self.broken.increment(),
         }
     }
@@ -274,15 +281,17 @@ impl StreamMetrics {
     pub(crate) fn end(&self, error: Option<&StreamError>) {
         match error {
             None => self.finished.increment(),
-            Some(StreamError::Protocol(ProtocolError::Refused(_))) => self.refused.increment(),
+            Some(StreamError::Protocol(StreamProtocolError::Refused(_))) => {
+                self.refused.increment();
+            }
             Some(error) if error.is_tampering() => self.tampered.increment(),
             Some(_) => self.broken.increment(),
         }
     }
 
     /// The counts.
-    pub(crate) fn streams(&self) -> Streams {
-        Streams {
+    pub(crate) fn streams(&self) -> StreamCounts {
+        StreamCounts {
             under_way: self.under_way.value(),
             finished: self.finished.value(),
             refused: self.refused.value(),
@@ -294,13 +303,13 @@ impl StreamMetrics {
 }
 
 /// An open stream, as it is counted by how many channels it can lose.
-pub(crate) struct SpareGauge {
+pub(crate) struct RedundancyGauge {
     metrics: Arc<StreamMetrics>,
     /// Zero while it waits for a channel, otherwise one more than it can lose.
     place: Option<usize>,
 }
 
-impl SpareGauge {
+impl RedundancyGauge {
     /// It can lose so many channels; or it waits for one.
     pub(crate) fn set(&mut self, spare: Option<usize>) {
         let place = Some(spare.map_or(0, |spare| spare + 1));
@@ -311,7 +320,7 @@ impl SpareGauge {
     }
 }
 
-impl Drop for SpareGauge {
+impl Drop for RedundancyGauge {
     fn drop(&mut self) {
         self.metrics.move_spare(self.place, None);
     }
@@ -333,13 +342,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn losses_do_not_fill_the_log_and_lies_are_not_lost_among_them() {
         let (metrics, other) = (ChannelMetrics::default(), ChannelMetrics::default());
-        assert_eq!(metrics.happened(Loss::Ended), Some(1));
-        assert_eq!((0..100).filter_map(|_| metrics.happened(Loss::Broken)).count(), 0);
+        assert_eq!(metrics.loss_log_permit(ChannelLossReason::Ended), Some(1));
         assert_eq!(
-            (metrics.happened(Loss::Tampered), other.happened(Loss::Ended)),
+            (0..100).filter_map(|_| metrics.loss_log_permit(ChannelLossReason::Broken)).count(),
+            0
+        );
+        assert_eq!(
+            (
+                metrics.loss_log_permit(ChannelLossReason::Tampered),
+                other.loss_log_permit(ChannelLossReason::Ended)
+            ),
             (Some(1), Some(1))
         );
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(metrics.happened(Loss::Stalled), Some(101));
+        assert_eq!(metrics.loss_log_permit(ChannelLossReason::Stalled), Some(101));
     }
 }

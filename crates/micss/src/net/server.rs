@@ -16,32 +16,34 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::open_streams::OpenStreams;
-use self::pending_connections::{Arrival, Connection, PendingConnections};
+use self::pending_connections::{
+    AcceptedChannelConnection, HandshakeCompletion, PendingChannelConnections,
+};
 use self::rejoins::RejoinableStreams;
-use crate::config::ServerConfig;
-use association::{Cookie, Rejoin};
+use crate::config::MicssServerConfig;
+use association::{ConnectionCookie, Rejoin};
 
 use crate::net::metrics::{ChannelMetrics, StreamMetrics};
-use crate::net::paths::monitor::Monitor;
-use crate::net::paths::path::Path;
+use crate::net::paths::monitor::PathMonitor;
+use crate::net::paths::path::MonitoredPath;
 use crate::net::stop::drain;
 use crate::net::stream::connection::ChannelConnection;
-use crate::net::stream::driver::{Driver, ReusableConnection};
+use crate::net::stream::driver::{ReusableConnection, StreamDriver};
 use crate::net::stream::rejoins::RejoinClaim;
-use crate::status::{Limits, Status};
+use crate::status::{MicssStatus, ServerLimitStatus};
 use directory::exchange::DirectoryServer;
-use service::accept::RoundRobin;
-use service::listening::{Listening, listen};
-use service::reload::{Reload, Reloader, reloads};
+use service::accept::RoundRobinAcceptor;
+use service::listening::{ConfiguredListener, listen};
+use service::reload::{ReloadRequest, Reloader, reloads};
 
 /// The most connections that others have accepted and the server has not taken yet.
 const MAX_HANDED_OVER: usize = 64;
 
 /// A server that listens, and does not accept yet.
-pub struct Server {
-    handle: Handle,
-    reloads: mpsc::Receiver<Reload<ServerConfig>>,
-    listening: Vec<Listening>,
+pub struct MicssServer {
+    handle: MicssServerHandle,
+    reloads: mpsc::Receiver<ReloadRequest<MicssServerConfig>>,
+    listening: Vec<ConfiguredListener>,
     /// Tells clients its addresses, if configured.
     directory: Option<DirectoryServer>,
     /// Connections that others have accepted.
@@ -50,41 +52,43 @@ pub struct Server {
 
 /// Reports the status of a server, and changes its configuration. Clones are for the same server.
 #[derive(Clone)]
-pub struct Handle {
+pub struct MicssServerHandle {
     stream_metrics: Arc<StreamMetrics>,
-    pending: Arc<PendingConnections>,
+    pending: Arc<PendingChannelConnections>,
     open: Arc<OpenStreams>,
     rejoinable: Arc<RejoinableStreams>,
-    monitor: Arc<Monitor>,
-    in_force: Arc<Mutex<ActiveConfig>>,
-    reloader: Reloader<ServerConfig>,
+    monitor: Arc<PathMonitor>,
+    in_force: Arc<Mutex<ActiveServerConfig>>,
+    reloader: Reloader<MicssServerConfig>,
     hand_over: mpsc::Sender<(TcpStream, SocketAddr)>,
 }
 
 /// The configuration in force, and the metrics of each address on which the server listens.
-struct ActiveConfig {
-    config: Arc<ServerConfig>,
+struct ActiveServerConfig {
+    config: Arc<MicssServerConfig>,
     channel_metrics: Vec<(SocketAddr, Arc<ChannelMetrics>)>,
 }
 
-impl Server {
+impl MicssServer {
     /// Listens on the configured addresses.
     ///
     /// # Errors
     /// If an address is not available; the error's text includes the address. If a key of the
     /// directory cannot be read.
-    pub async fn bind(config: ServerConfig) -> io::Result<Self> {
+    pub async fn bind(config: MicssServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let directory = directory_server(&config, &[]).await?;
         let stream_metrics = Arc::new(StreamMetrics::new());
-        let (pending, open) =
-            (Arc::new(PendingConnections::new(&config)), Arc::new(OpenStreams::new(&config)));
-        let in_force = Arc::new(Mutex::new(ActiveConfig::new(config, &listening, &[])?));
+        let (pending, open) = (
+            Arc::new(PendingChannelConnections::new(&config)),
+            Arc::new(OpenStreams::new(&config)),
+        );
+        let in_force = Arc::new(Mutex::new(ActiveServerConfig::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
-        let monitor = Arc::new(Monitor::of_server());
+        let monitor = Arc::new(PathMonitor::of_server());
         let (hand_over, handed_over) = mpsc::channel(MAX_HANDED_OVER);
         let rejoinable = Arc::default();
-        let handle = Handle {
+        let handle = MicssServerHandle {
             stream_metrics,
             pending,
             open,
@@ -102,7 +106,7 @@ impl Server {
     /// # Errors
     /// If the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listening.iter().map(Listening::address).collect()
+        self.listening.iter().map(ConfiguredListener::address).collect()
     }
 
     /// The directory's server, which tells clients the addresses, if configured.
@@ -111,7 +115,7 @@ impl Server {
     }
 
     /// Reports the server's status while it runs, and changes its configuration.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> MicssServerHandle {
         self.handle.clone()
     }
 
@@ -130,7 +134,7 @@ impl Server {
             let pending = Arc::clone(&pending);
             waiting.spawn(async move { pending.associate(stream, peer, metrics).await });
         };
-        let mut round_robin = RoundRobin::default();
+        let mut round_robin = RoundRobinAcceptor::default();
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -149,12 +153,12 @@ impl Server {
                 Some(arrived) = waiting.join_next() => {
                     let (config, handle) = (Arc::clone(&config), self.handle.clone());
                     match arrived {
-                        Ok(Some(Arrival::Association(association))) => {
+                        Ok(Some(HandshakeCompletion::Association(association))) => {
                             streams.spawn(async move {
                                 request::serve(&config, &handle, association).await
                             });
                         }
-                        Ok(Some(Arrival::Rejoin(rejoin, cookie, connection))) => {
+                        Ok(Some(HandshakeCompletion::Rejoin(rejoin, cookie, connection))) => {
                             handle.claim(rejoin, cookie, connection);
                         }
                         _ => {}
@@ -165,7 +169,7 @@ impl Server {
                         associate(&mut waiting, stream, peer, metrics);
                     }
                 }
-                Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
+                Some(ReloadRequest { config: new, answer: reply }) = self.reloads.recv() => {
                     let taken = self.reload(new, &path_status).await;
                     if let Ok(directory_server) = &taken {
                         (config, channel_metrics) = self.handle.in_force();
@@ -194,13 +198,13 @@ impl Server {
     /// directory's server, which may reuse listeners of the previous one.
     async fn reload(
         &mut self,
-        config: ServerConfig,
-        path_status: &[Listening],
+        config: MicssServerConfig,
+        path_status: &[ConfiguredListener],
     ) -> io::Result<Option<DirectoryServer>> {
         let directory_server = directory_server(&config, path_status).await?;
         let listening = listen(config.listen.iter().copied(), &self.listening).await?;
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = ActiveConfig::new(config, &listening, &in_force.channel_metrics)?;
+        *in_force = ActiveServerConfig::new(config, &listening, &in_force.channel_metrics)?;
         self.listening = listening;
         Ok(directory_server)
     }
@@ -208,8 +212,8 @@ impl Server {
 
 /// The directory's server, if configured.
 async fn directory_server(
-    config: &ServerConfig,
-    before: &[Listening],
+    config: &MicssServerConfig,
+    before: &[ConfiguredListener],
 ) -> io::Result<Option<DirectoryServer>> {
     let Some(directory) = &config.directory else { return Ok(None) };
     let bound = DirectoryServer::rebind(directory, &config.config_dir, before).await;
@@ -221,14 +225,14 @@ fn answer(directory_server: Option<DirectoryServer>) -> JoinSet<()> {
     directory_server.into_iter().map(|directory_server| directory_server.run(pending())).collect()
 }
 
-impl ActiveConfig {
+impl ActiveServerConfig {
     /// Counts continue on addresses that stay.
     fn new(
-        config: ServerConfig,
-        listening: &[Listening],
+        config: MicssServerConfig,
+        listening: &[ConfiguredListener],
         before: &[(SocketAddr, Arc<ChannelMetrics>)],
     ) -> io::Result<Self> {
-        let metrics = |place: &Listening| {
+        let metrics = |place: &ConfiguredListener| {
             let address = place.address()?;
             let known = before.iter().find(|(known, _)| *known == address);
             Ok((address, known.map(|(_, metrics)| Arc::clone(metrics)).unwrap_or_default()))
@@ -238,19 +242,19 @@ impl ActiveConfig {
     }
 }
 
-impl Handle {
+impl MicssServerHandle {
     /// The server's status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> MicssStatus {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let channel_metrics = in_force.channel_metrics.iter();
         let (waiting, left) = self.pending.counts();
         let open = self.open.counts();
-        let limits = Limits {
+        let limits = ServerLimitStatus {
             waiting,
             max_waiting: in_force.config.max_waiting as u64,
             waiting_evicted: left.evicted,
             unopened_evicted: left.unopened_evicted,
-            turned_away: left.turned_away,
+            turned_away: left.terms_rejected,
             max_streams: in_force.config.max_streams as u64,
             streams_evicted: open.evicted,
             memory_bytes: open.bytes,
@@ -260,7 +264,7 @@ impl Handle {
         let channel = |(address, metrics): &(SocketAddr, Arc<ChannelMetrics>)| {
             self.monitor.listener_status(*address, metrics.channel(address.to_string()))
         };
-        Status {
+        MicssStatus {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
             streams: self.stream_metrics.streams(),
             redundancy: self.stream_metrics.redundancy(),
@@ -271,7 +275,7 @@ impl Handle {
     }
 
     /// Gives the server a connection that was accepted elsewhere, of a client that has sent its
-    /// [preamble](crate::config::Channel::preamble). It counts to the first listener.
+    /// [preamble](crate::config::StreamChannelConfig::preamble). It counts to the first listener.
     ///
     /// # Errors
     /// If the server has stopped.
@@ -281,29 +285,33 @@ impl Handle {
     }
 
     /// Applies another configuration to new streams. Open streams are not affected. Returns the
-    /// addresses on which it listens now, as [`Server::local_addresses`].
+    /// addresses on which it listens now, as [`MicssServer::local_addresses`].
     ///
     /// # Errors
-    /// As [`Server::bind`], and the previous configuration stays in force; or if the server has
-    /// stopped.
-    pub async fn reload(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
+    /// As [`MicssServer::bind`], and the previous configuration stays in force; or if the server
+    /// has stopped.
+    pub async fn reload(&self, config: MicssServerConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
 
-    fn in_force(&self) -> (Arc<ServerConfig>, Vec<(SocketAddr, Arc<ChannelMetrics>)>) {
+    fn in_force(&self) -> (Arc<MicssServerConfig>, Vec<(SocketAddr, Arc<ChannelMetrics>)>) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         (Arc::clone(&in_force.config), in_force.channel_metrics.clone())
     }
 
     /// Monitors the paths of an open stream's channels, whose connections come from `peers`; not of
     /// a channel whose listener is closed.
-    fn watch(&self, driver: &mut Driver, peers: &[SocketAddr]) {
+    fn watch(&self, driver: &mut StreamDriver, peers: &[SocketAddr]) {
         let mut peers = peers.iter();
         driver.watch(|connection| self.path_of(connection, *peers.next()?));
     }
 
     /// The path of a connection that comes from this address, if its listener is open.
-    fn path_of(&self, connection: &ChannelConnection, peer: SocketAddr) -> Option<Arc<Path>> {
+    fn path_of(
+        &self,
+        connection: &ChannelConnection,
+        peer: SocketAddr,
+    ) -> Option<Arc<MonitoredPath>> {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let is_own =
             |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &connection.metrics);
@@ -314,8 +322,14 @@ impl Handle {
 
     /// A connection is to take the place of a channel's in an open stream, and must have sent
     /// nothing else. Unless its client proves that it may, it is closed.
-    fn claim(&self, rejoin: Rejoin, cookie: Cookie, connection: Connection) {
-        let Connection { stream: mut connection, peer, rest, permit: _permit } = connection;
+    fn claim(
+        &self,
+        rejoin: Rejoin,
+        cookie: ConnectionCookie,
+        connection: AcceptedChannelConnection,
+    ) {
+        let AcceptedChannelConnection { stream: mut connection, peer, rest, permit: _permit } =
+            connection;
         if let Some(claims) = self.rejoinable.verify(&rejoin, cookie)
             && rest.is_empty()
         {

@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::config::Channel;
+use crate::config::StreamChannelConfig;
 
 /// Connects one channel, with its source address and its device, if any. With the mark
 /// [`OWN_MARK`](crate::net::intercept::OWN_MARK), the connection itself is not intercepted.
@@ -17,8 +17,8 @@ use crate::config::Channel;
 /// # Errors
 /// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
 /// fails.
-pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
-    let Channel { server, source, device, preamble, max_segment } = channel;
+pub async fn connect(channel: &StreamChannelConfig, mark: Option<u32>) -> io::Result<TcpStream> {
+    let StreamChannelConfig { server, source, device, preamble, max_segment } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
         SockRef::from(&socket).set_mark(mark)?;

@@ -13,7 +13,7 @@ use libc::{IPPROTO_TCP, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, c_int, socklen_t, t
 use libc::{SO_BUF_LOCK, SO_RCVBUF, SOL_SOCKET, TCP_WINDOW_CLAMP};
 use tokio::net::TcpStream;
 
-use crate::protocol::receive_buffer::BufferSize;
+use crate::protocol::receive_buffer::ReceiveBufferSize;
 
 /// After how many seconds of silence on a connection the kernel sends keepalives by itself.
 pub(crate) const KEEPALIVE_S: u16 = 60;
@@ -30,14 +30,14 @@ const RECEIVE_BUFFER_LOCK: c_int = 2;
 
 /// The kernel's information on a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct TcpInfoSample {
     /// The time since the last packet from the peer.
-    pub(crate) heard: Duration,
+    pub(crate) since_received: Duration,
     /// Whether the peer has not acknowledged something. Data for which it has no buffer space does
     /// not count.
     pub(crate) is_unanswered: bool,
     /// The number of consecutive retransmissions or keepalives without an answer.
-    pub(crate) tries: u32,
+    pub(crate) unanswered_probes: u32,
     /// An upper bound of the round-trip time, if one was measured.
     pub(crate) round_trip: Option<Duration>,
     /// The number of packets with data that were sent, and how many of them were sent again.
@@ -46,14 +46,14 @@ pub(crate) struct Sample {
 }
 
 /// The kernel's information on a connection. `None` if the descriptor is not a TCP socket.
-pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
+pub(crate) fn sample(socket: RawFd) -> Option<TcpInfoSample> {
     let info = info(socket)?;
     let ms = |ms: u32| Duration::from_millis(ms.into());
     let micros = u64::from(info.tcpi_rtt) + 4 * u64::from(info.tcpi_rttvar);
-    Some(Sample {
-        heard: ms(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv)),
+    Some(TcpInfoSample {
+        since_received: ms(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv)),
         is_unanswered: info.tcpi_unacked > 0,
-        tries: u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes),
+        unanswered_probes: u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes),
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(micros)),
         sent: info.tcpi_data_segs_out.into(),
         resent: info.tcpi_total_retrans.into(),
@@ -64,8 +64,8 @@ pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
 /// zero. A peer whose application only does not read has acknowledged all that fits its buffer.
 pub(crate) fn unacknowledged_for(stream: &TcpStream) -> Duration {
     let sample = sample(stream.as_raw_fd());
-    let silent = sample.filter(|seen| seen.is_unanswered && seen.tries > 0);
-    silent.map_or(Duration::ZERO, |seen| seen.heard)
+    let silent = sample.filter(|seen| seen.is_unanswered && seen.unanswered_probes > 0);
+    silent.map_or(Duration::ZERO, |seen| seen.since_received)
 }
 
 /// The smoothed round-trip time, in microseconds. `None` if none was measured.
@@ -91,10 +91,10 @@ pub(crate) fn extend_keepalive(socket: RawFd) {
 
 /// Sets how many bytes the kernel holds of a connection before they are read. A kernel that could
 /// not lift the limit again (before Linux 5.14) does not set it.
-pub(crate) fn set_receive_buffer(socket: &TcpStream, size: BufferSize) {
+pub(crate) fn set_receive_buffer(socket: &TcpStream, size: ReceiveBufferSize) {
     let socket = socket.as_raw_fd();
     match size {
-        BufferSize::Limited(bytes) => {
+        ReceiveBufferSize::Limited(bytes) => {
             if set_at(SOL_SOCKET, socket, SO_BUF_LOCK, RECEIVE_BUFFER_LOCK) {
                 // Without this the window would stay that of the first buffer.
                 set(socket, TCP_WINDOW_CLAMP, c_int::MAX / 2);
@@ -103,7 +103,7 @@ pub(crate) fn set_receive_buffer(socket: &TcpStream, size: BufferSize) {
                 set_at(SOL_SOCKET, socket, SO_RCVBUF, half);
             }
         }
-        BufferSize::Automatic => {
+        ReceiveBufferSize::Automatic => {
             // The kernel enlarges a buffer when more is read in a round trip than before, for which
             // there must be room.
             set_at(SOL_SOCKET, socket, SO_RCVBUF, DEFAULT_RMEM_MAX);

@@ -11,6 +11,9 @@ mod budget;
 mod pending;
 mod sources;
 
-pub(crate) use budget::{Budget, Evicted, Limit};
-pub(crate) use pending::{Closed, PendingCounts, PendingEvent, PendingLimits, PendingTable};
-pub(crate) use sources::Sources;
+pub(crate) use budget::{EvictedStream, ExhaustedResource, OpenStreamBudget};
+pub(crate) use pending::{
+    PendingCloseReason, PendingConnectionCounts, PendingConnectionEvent, PendingConnectionLimits,
+    PendingConnectionTable,
+};
+pub(crate) use sources::SourceUsage;

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::protocol::target::{Host, Target, TargetError};
+use crate::protocol::target::{ServiceTarget, ServiceTargetError, TargetHost};
 
 /// One service, or a port at every address of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
+pub enum AllowedService {
     /// The service of exactly this name or address.
-    Service(Target),
+    Service(ServiceTarget),
     /// The port at every address of a network.
     Network {
         /// The network.
@@ -21,33 +21,34 @@ pub enum Allowed {
     },
 }
 
-impl Allowed {
+impl AllowedService {
     /// Whether a client may reach this.
-    pub fn includes(&self, target: &Target) -> bool {
+    pub fn includes(&self, target: &ServiceTarget) -> bool {
         match self {
             Self::Service(service) => service == target,
             Self::Network { network, port } => {
-                let Host::Address(wanted) = target.host() else { return false };
+                let TargetHost::Address(wanted) = target.host() else { return false };
                 *port == target.port() && network.contains(wanted)
             }
         }
     }
 }
 
-impl FromStr for Allowed {
-    type Err = TargetError;
+impl FromStr for AllowedService {
+    type Err = ServiceTargetError;
 
     /// Reads `HOST:PORT` or `ADDRESS/PREFIX:PORT`, with an IPv6 address in brackets.
-    fn from_str(text: &str) -> Result<Self, TargetError> {
+    fn from_str(text: &str) -> Result<Self, ServiceTargetError> {
         let Some((address, rest)) = text.split_once('/') else {
             return Ok(Self::Service(text.parse()?));
         };
-        let (prefix, port) = rest.split_once(':').ok_or(TargetError::BadPort)?;
+        let (prefix, port) = rest.split_once(':').ok_or(ServiceTargetError::BadPort)?;
         let address =
             address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
-        let network = format!("{address}/{prefix}").parse().map_err(|_| TargetError::BadNetwork)?;
+        let network =
+            format!("{address}/{prefix}").parse().map_err(|_| ServiceTargetError::BadNetwork)?;
         let network = canonical(network);
-        let port = port.parse().map_err(|_| TargetError::BadPort)?;
+        let port = port.parse().map_err(|_| ServiceTargetError::BadPort)?;
         Ok(Self::Network { network, port })
     }
 }
@@ -62,7 +63,7 @@ fn canonical(network: IpNet) -> IpNet {
     mapped.map_or(network, IpNet::V4)
 }
 
-impl fmt::Display for Allowed {
+impl fmt::Display for AllowedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service(target) => target.fmt(f),
@@ -100,16 +101,20 @@ mod tests {
             ("example.org:80", "EXAMPLE.org:80", true),
             ("127.0.0.1:80", "localhost:80", false),
         ] {
-            let (allowed, target): (Allowed, Target) =
+            let (allowed, target): (AllowedService, ServiceTarget) =
                 (allowed.parse().unwrap(), target.parse().unwrap());
             assert_eq!(allowed.includes(&target), expected, "{allowed} includes {target}");
             assert_eq!(allowed.to_string().parse(), Ok(allowed));
         }
         for text in ["192.0.2.0/33:80", "[fd00::]/129:80", "example.org/8:80", "192.0.2.0/x:80"] {
-            assert_eq!(text.parse::<Allowed>(), Err(TargetError::BadNetwork), "{text}");
+            assert_eq!(
+                text.parse::<AllowedService>(),
+                Err(ServiceTargetError::BadNetwork),
+                "{text}"
+            );
         }
         for text in ["192.0.2.0/24", "192.0.2.0/24:x", "192.0.2.0"] {
-            assert_eq!(text.parse::<Allowed>(), Err(TargetError::BadPort), "{text}");
+            assert_eq!(text.parse::<AllowedService>(), Err(ServiceTargetError::BadPort), "{text}");
         }
     }
 }

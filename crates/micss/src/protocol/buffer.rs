@@ -10,12 +10,12 @@ use zeroize::Zeroize;
 const MAPPED_FROM: usize = 64 << 10;
 
 /// Bytes, initially zero. Together they may be a secret, so they are wiped when dropped.
-pub(crate) enum Buffer {
+pub(crate) enum ZeroizingBuffer {
     Heap(Vec<u8>),
     Mapped(MmapMut),
 }
 
-impl Buffer {
+impl ZeroizingBuffer {
     pub(crate) fn new(len: usize) -> Self {
         let mapped = (len >= MAPPED_FROM).then(|| MmapMut::map_anon(len).ok()).flatten();
         // The number of mappings of a process is limited.
@@ -23,13 +23,13 @@ impl Buffer {
     }
 }
 
-impl Default for Buffer {
+impl Default for ZeroizingBuffer {
     fn default() -> Self {
         Self::new(0)
     }
 }
 
-impl Deref for Buffer {
+impl Deref for ZeroizingBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -40,7 +40,7 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for ZeroizingBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Heap(bytes) => bytes,
@@ -49,7 +49,7 @@ impl DerefMut for Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ZeroizingBuffer {
     fn drop(&mut self) {
         (**self).zeroize();
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use association::Cookie;
+use association::ConnectionCookie;
 use subtle::ConstantTimeEq;
 
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
@@ -21,7 +21,7 @@ pub(crate) struct CookieQuorum {
     /// The channels whose paths are lost.
     unusable: BTreeSet<usize>,
     /// By channel.
-    cookies: BTreeMap<usize, Cookie>,
+    cookies: BTreeMap<usize, ConnectionCookie>,
     deadline: Duration,
 }
 
@@ -40,7 +40,12 @@ impl CookieQuorum {
     /// A channel has brought a cookie. Returns whether it is used: a server generates every cookie
     /// anew, so if another channel has brought the same, it was copied, and this channel is left
     /// out.
-    pub(crate) fn handle_cookie(&mut self, channel: usize, cookie: Cookie, now: Duration) -> bool {
+    pub(crate) fn handle_cookie(
+        &mut self,
+        channel: usize,
+        cookie: ConnectionCookie,
+        now: Duration,
+    ) -> bool {
         if !self.pending.remove(&channel) {
             return false;
         }
@@ -90,7 +95,7 @@ impl CookieQuorum {
     }
 
     /// The cookies by their channels, if there are enough.
-    pub(crate) fn finish(self) -> Option<BTreeMap<usize, Cookie>> {
+    pub(crate) fn finish(self) -> Option<BTreeMap<usize, ConnectionCookie>> {
         (self.cookies.len() >= self.needed).then_some(self.cookies)
     }
 }
@@ -101,8 +106,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn cookie(byte: u8) -> Cookie {
-        Cookie::new([byte; 16])
+    fn cookie(byte: u8) -> ConnectionCookie {
+        ConnectionCookie::new([byte; 16])
     }
 
     #[test]

@@ -54,7 +54,7 @@ const CLOCK_RESOLUTION: Duration = Duration::from_millis(50);
 
 /// Why a channel is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Cause {
+pub(crate) enum PathLossCause {
     /// No probe was answered.
     #[error("no answer")]
     NoAnswer,
@@ -66,7 +66,7 @@ pub(crate) enum Cause {
     Refused(String),
 }
 
-impl Cause {
+impl PathLossCause {
     /// What a failed connection attempt says about the channel, if anything.
     pub(crate) fn of(error: &std::io::Error) -> Option<Self> {
         use std::io::ErrorKind::{
@@ -87,14 +87,14 @@ impl Cause {
     }
 
     /// Whether open connections do not work either.
-    pub(crate) fn is_cut(&self) -> bool {
+    pub(crate) fn breaks_open_connections(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
 }
 
 /// The state of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum PathState {
     /// Nothing was heard on it yet.
     #[default]
     Unknown,
@@ -104,21 +104,21 @@ pub(crate) enum State {
         since: Duration,
     },
     /// The peer does not answer.
-    Lost(Lost),
+    Lost(PathLoss),
 }
 
 /// A channel that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct PathLoss {
     /// When the peer was last heard, or when it was first probed.
     pub(crate) since: Duration,
     /// The cause.
-    pub(crate) cause: Cause,
+    pub(crate) cause: PathLossCause,
 }
 
-impl State {
+impl PathState {
     /// The loss, if the channel is lost.
-    pub(crate) fn lost(&self) -> Option<&Lost> {
+    pub(crate) fn lost(&self) -> Option<&PathLoss> {
         match self {
             Self::Lost(lost) => Some(lost),
             Self::Unknown | Self::Up { .. } => None,
@@ -127,22 +127,22 @@ impl State {
 
     /// Since when open streams cannot use it, if they cannot.
     pub(crate) fn unusable_since(&self) -> Option<Duration> {
-        self.lost().filter(|lost| lost.cause.is_cut()).map(|lost| lost.since)
+        self.lost().filter(|lost| lost.cause.breaks_open_connections()).map(|lost| lost.since)
     }
 }
 
 /// An observation of a channel's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Observation {
+pub(crate) struct PathObservation {
     /// Whether there are connections, or a stream wants one.
     pub(crate) is_wanted: bool,
     /// Whether streams have just moved bytes, or one has just begun.
     pub(crate) in_use: bool,
     /// The time since the peer was heard on any of the connections.
-    pub(crate) heard: Option<Duration>,
+    pub(crate) since_received: Option<Duration>,
     /// The maximum number of consecutive probes without an answer on a connection: keepalives,
     /// retransmissions, and connection attempts.
-    pub(crate) tries: u32,
+    pub(crate) unanswered_probes: u32,
     /// An upper bound of the round-trip time, if it is known.
     pub(crate) round_trip: Option<Duration>,
     /// The fraction of packets that were sent again, 0 to 1.
@@ -151,7 +151,7 @@ pub(crate) struct Observation {
 
 /// What the caller must do or log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum FailureDetectorEvent {
     /// Probe the peer.
     Probe {
         /// Also by a new connection.
@@ -161,7 +161,7 @@ pub(crate) enum Event {
     Cut,
     /// The channel is lost, or is lost for another kind of cause, which is reported at most once a
     /// minute: a host may refuse some attempts and not answer others.
-    Lost(Lost),
+    Lost(PathLoss),
     /// The channel is no longer lost.
     Recovered {
         /// The duration of the loss.
@@ -171,7 +171,7 @@ pub(crate) enum Event {
 
 /// A report that a channel is lost.
 #[derive(Clone, Copy, Debug)]
-struct Report {
+struct PathLossReport {
     is_cut: bool,
     /// When a change was reported, after the first report.
     changed_at: Option<Duration>,
@@ -180,26 +180,26 @@ struct Report {
 /// Monitors one channel to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct FailureDetector {
-    state: State,
+    state: PathState,
     heard_at: Option<Duration>,
     /// The time of the first probe since the peer was heard.
     probing_since: Option<Duration>,
     /// When the loss was detected.
     lost_at: Duration,
     /// The last report of this loss.
-    reported: Option<Report>,
+    reported: Option<PathLossReport>,
     /// The last probe by a new connection.
     attempted_at: Duration,
     /// The next one, while the channel is lost.
     attempt_at: Duration,
     round_trip: Option<Duration>,
     poll_at: Option<Duration>,
-    events: VecDeque<Event>,
+    events: VecDeque<FailureDetectorEvent>,
 }
 
 impl FailureDetector {
     /// The channel's state.
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &PathState {
         &self.state
     }
 
@@ -214,14 +214,14 @@ impl FailureDetector {
     }
 
     /// The next event.
-    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<FailureDetectorEvent> {
         self.events.pop_front()
     }
 
     /// The channel was observed. Must be called at [`Self::poll_timeout`], and when the channel
     /// comes into use.
-    pub(crate) fn handle_observation(&mut self, now: Duration, seen: &Observation) {
-        if let Some(age) = seen.heard {
+    pub(crate) fn handle_observation(&mut self, now: Duration, seen: &PathObservation) {
+        if let Some(age) = seen.since_received {
             self.hear(now, now.saturating_sub(age));
         }
         if seen.round_trip.is_some() {
@@ -229,7 +229,7 @@ impl FailureDetector {
         }
         self.report(now);
         let is_cut = self.state.unusable_since().is_some();
-        if let State::Lost(Lost { since, .. }) = self.state
+        if let PathState::Lost(PathLoss { since, .. }) = self.state
             && (is_cut || now >= self.attempt_at)
         {
             self.probe(now, true);
@@ -250,7 +250,7 @@ impl FailureDetector {
 
     /// Probes a channel that is wanted and on which nothing was heard for a moment. It is lost if
     /// there is no answer. While new connections are refused, open ones are checked.
-    fn check_silence(&mut self, now: Duration, seen: &Observation) {
+    fn check_silence(&mut self, now: Duration, seen: &PathObservation) {
         if !seen.is_wanted {
             (self.probing_since, self.poll_at) = (None, None);
             return;
@@ -263,8 +263,8 @@ impl FailureDetector {
         }
         let probing_since = *self.probing_since.get_or_insert(now);
         let waited = now.saturating_sub(probing_since);
-        if waited >= self.answer_timeout() && seen.tries >= min_unanswered(seen.loss) {
-            self.lose(now, Cause::NoAnswer);
+        if waited >= self.answer_timeout() && seen.unanswered_probes >= min_unanswered(seen.loss) {
+            self.lose(now, PathLossCause::NoAnswer);
         } else {
             let is_late = waited + ANSWER_MARGIN >= self.answer_timeout();
             self.probe(now, is_late && self.state.lost().is_none());
@@ -274,18 +274,22 @@ impl FailureDetector {
 
     /// A connection was established.
     pub(crate) fn handle_connected(&mut self, now: Duration) {
-        if let State::Lost(Lost { cause: Cause::Refused(_), .. }) = self.state {
+        if let PathState::Lost(PathLoss { cause: PathLossCause::Refused(_), .. }) = self.state {
             self.recover(now);
         }
         self.hear(now, now);
     }
 
     /// A connection attempt has failed, or the system has no route to the peer any more.
-    pub(crate) fn handle_failure(&mut self, now: Duration, cause: Cause) {
+    pub(crate) fn handle_failure(&mut self, now: Duration, cause: PathLossCause) {
         match &mut self.state {
-            State::Lost(lost) if lost.cause.is_cut() == cause.is_cut() => lost.cause = cause,
+            PathState::Lost(lost)
+                if lost.cause.breaks_open_connections() == cause.breaks_open_connections() =>
+            {
+                lost.cause = cause;
+            }
             // It is lost from now on, or open streams can use it, or cannot any more.
-            State::Unknown | State::Up { .. } | State::Lost(_) => self.lose(now, cause),
+            PathState::Unknown | PathState::Up { .. } | PathState::Lost(_) => self.lose(now, cause),
         }
     }
 
@@ -311,34 +315,36 @@ impl FailureDetector {
             self.probing_since = None;
         }
         match &self.state {
-            State::Unknown => self.state = State::Up { since: at },
-            State::Lost(Lost { cause: Cause::NoAnswer | Cause::Unreachable(_), .. })
-                if at > self.lost_at + CLOCK_RESOLUTION =>
-            {
+            PathState::Unknown => self.state = PathState::Up { since: at },
+            PathState::Lost(PathLoss {
+                cause: PathLossCause::NoAnswer | PathLossCause::Unreachable(_),
+                ..
+            }) if at > self.lost_at + CLOCK_RESOLUTION => {
                 self.recover(now);
             }
-            State::Up { .. } | State::Lost(_) => {}
+            PathState::Up { .. } | PathState::Lost(_) => {}
         }
     }
 
     fn recover(&mut self, now: Duration) {
-        if let State::Lost(Lost { since, .. }) = self.state {
-            self.events.push_back(Event::Recovered { after: now.saturating_sub(since) });
-            self.state = State::Up { since: now };
+        if let PathState::Lost(PathLoss { since, .. }) = self.state {
+            self.events
+                .push_back(FailureDetectorEvent::Recovered { after: now.saturating_sub(since) });
+            self.state = PathState::Up { since: now };
             self.reported = None;
             (self.probing_since, self.poll_at) = (None, Some(now + QUIET_TIMEOUT));
         }
     }
 
-    fn lose(&mut self, now: Duration, cause: Cause) {
+    fn lose(&mut self, now: Duration, cause: PathLossCause) {
         let since = match cause {
-            Cause::NoAnswer => self.heard_at.or(self.probing_since).unwrap_or(now),
-            Cause::Unreachable(_) | Cause::Refused(_) => now,
+            PathLossCause::NoAnswer => self.heard_at.or(self.probing_since).unwrap_or(now),
+            PathLossCause::Unreachable(_) | PathLossCause::Refused(_) => now,
         };
-        if cause.is_cut() {
-            self.events.push_back(Event::Cut);
+        if cause.breaks_open_connections() {
+            self.events.push_back(FailureDetectorEvent::Cut);
         }
-        self.state = State::Lost(Lost { since, cause });
+        self.state = PathState::Lost(PathLoss { since, cause });
         self.report(now);
         self.attempt_at = now + LOST_POLL_INTERVAL.0;
         (self.lost_at, self.probing_since, self.poll_at) = (now, None, Some(self.attempt_at));
@@ -347,19 +353,19 @@ impl FailureDetector {
     /// Reports the state of a lost channel, unless the last report said the same, or a change was
     /// reported just now.
     fn report(&mut self, now: Duration) {
-        let State::Lost(lost) = &self.state else { return };
-        let is_cut = lost.cause.is_cut();
+        let PathState::Lost(lost) = &self.state else { return };
+        let is_cut = lost.cause.breaks_open_connections();
         let changed_at = match self.reported {
             None => None,
-            Some(Report { is_cut: before, changed_at })
+            Some(PathLossReport { is_cut: before, changed_at })
                 if before != is_cut && changed_at.is_none_or(|at| now >= at + REPORT_INTERVAL) =>
             {
                 Some(now)
             }
             Some(_) => return,
         };
-        self.reported = Some(Report { is_cut, changed_at });
-        self.events.push_back(Event::Lost(lost.clone()));
+        self.reported = Some(PathLossReport { is_cut, changed_at });
+        self.events.push_back(FailureDetectorEvent::Lost(lost.clone()));
     }
 
     fn probe(&mut self, now: Duration, connect: bool) {
@@ -367,12 +373,14 @@ impl FailureDetector {
             self.attempted_at = now;
         }
         let queued = self.events.iter_mut().find_map(|event| match event {
-            Event::Probe { connect } => Some(connect),
-            Event::Cut | Event::Lost(_) | Event::Recovered { .. } => None,
+            FailureDetectorEvent::Probe { connect } => Some(connect),
+            FailureDetectorEvent::Cut
+            | FailureDetectorEvent::Lost(_)
+            | FailureDetectorEvent::Recovered { .. } => None,
         });
         match queued {
             Some(queued) => *queued |= connect,
-            None => self.events.push_back(Event::Probe { connect }),
+            None => self.events.push_back(FailureDetectorEvent::Probe { connect }),
         }
     }
 

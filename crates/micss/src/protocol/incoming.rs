@@ -10,7 +10,7 @@
 //! the others make it, it is taken, and the late channels are *behind* until they have brought
 //! theirs, which are dropped.
 
-mod dispute;
+mod share_search;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -19,17 +19,17 @@ use std::cmp::Reverse;
 use std::task::Poll;
 use std::time::Duration;
 
-use sharing::Sharing;
+use sharing::SharingParameters;
 use zeroize::Zeroizing;
 
-pub use self::dispute::SEED_LEN;
-use self::dispute::{Dispute, RandomSets};
-pub use self::shares::Loss;
-use self::shares::{Channel, Shares};
-use crate::protocol::buffer::Buffer;
-use crate::protocol::memory::Lease;
+pub use self::share_search::SEED_LEN;
+use self::share_search::{CorrectShareSearch, RandomShareSets};
+pub use self::shares::ChannelLossReason;
+use self::shares::{ChannelShareProgress, IncomingShares};
+use crate::protocol::buffer::ZeroizingBuffer;
+use crate::protocol::memory::MemoryLease;
 use crate::protocol::record::{
-    self, HEADER_LEN, Kind, MAX_OPENING, MAX_RECORD, RecordError, SMALL_RECORD,
+    self, HEADER_LEN, MAX_OPENING, MAX_RECORD, MicssRecordError, MicssRecordKind, SMALL_RECORD,
 };
 
 /// How long a record that has begun may wait for its next byte: a peer always sends whole records,
@@ -53,16 +53,16 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const LATE_CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The next element of the stream.
-pub struct Received<'a> {
-    /// Its kind. Without records, always [`Kind::Data`] or [`Kind::Finish`].
-    pub kind: Kind,
+pub struct ReceivedRecord<'a> {
+    /// Its kind. Without records, always [`MicssRecordKind::Data`] or [`MicssRecordKind::Finish`].
+    pub kind: MicssRecordKind,
     /// The payload, verified.
     pub payload: &'a [u8],
 }
 
 /// Joins the shares of a stream.
-pub struct Incoming {
-    shares: Shares,
+pub struct IncomingRecords {
+    shares: IncomingShares,
     /// False: only payloads are shared, as in the paper.
     records: bool,
     /// The length of the next record, once its header was read.
@@ -70,26 +70,26 @@ pub struct Incoming {
     /// Its maximum length.
     longest: usize,
     /// The search for the right channels of the next record, if they contradict each other.
-    dispute: Option<Dispute>,
+    dispute: Option<CorrectShareSearch>,
     /// The shares of the next record that had arrived first did not make it.
     is_contradicted: bool,
     /// Selects the sets of shares that a dispute tries.
-    random: RandomSets,
+    random: RandomShareSets,
 }
 
-impl Incoming {
+impl IncomingRecords {
     /// A receiving half that joins records by `sharing`, one share for each channel. `seed` must be
     /// random and unknown to others: it selects the sets of shares that are tried when channels
     /// contradict each other and there are too many sets to try all.
-    pub fn new(sharing: Sharing, seed: [u8; SEED_LEN]) -> Self {
+    pub fn new(sharing: SharingParameters, seed: [u8; SEED_LEN]) -> Self {
         Self {
-            shares: Shares::new(sharing),
+            shares: IncomingShares::new(sharing),
             records: true,
             record_len: None,
             longest: MAX_RECORD,
             dispute: None,
             is_contradicted: false,
-            random: RandomSets::new(seed),
+            random: RandomShareSets::new(seed),
         }
     }
 
@@ -108,12 +108,12 @@ impl Incoming {
     }
 
     /// Long records need memory of this lease from now on.
-    pub(crate) fn limit_memory(&mut self, lease: Lease) {
+    pub(crate) fn limit_memory(&mut self, lease: MemoryLease) {
         self.shares.lease = lease;
     }
 
     /// Goes on without a channel, if possible. Returns whether it is.
-    pub fn lose(&mut self, channel: usize, why: Loss) -> bool {
+    pub fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
         // It may have been the channel's header.
         self.record_len = None;
         self.shares.lose(channel, why)
@@ -125,18 +125,18 @@ impl Incoming {
     }
 
     /// The next channel that was lost, and why. To be called after all other functions.
-    pub fn poll_lost(&mut self) -> Option<(usize, Loss)> {
+    pub fn poll_lost(&mut self) -> Option<(usize, ChannelLossReason)> {
         self.shares.losses.pop_front()
     }
 
     /// Whether no channel is lost.
-    pub fn is_whole(&self) -> bool {
+    pub fn has_all_channels(&self) -> bool {
         self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
     /// Whether bytes have arrived that were not taken.
     pub(crate) fn is_waiting(&self) -> bool {
-        let Shares { start, channels, .. } = &self.shares;
+        let IncomingShares { start, channels, .. } = &self.shares;
         channels.iter().any(|channel| !channel.lost && channel.end > *start)
     }
 
@@ -163,7 +163,7 @@ impl Incoming {
     }
 
     /// Whether no channel is behind.
-    pub fn is_level(&self) -> bool {
+    pub fn is_caught_up(&self) -> bool {
         (0..self.shares.channels.len()).all(|channel| !self.is_behind(channel))
     }
 
@@ -175,13 +175,13 @@ impl Incoming {
     /// How many bytes of such records a channel has brought late, and how many with those that it
     /// has not brought yet.
     pub(crate) fn late_bytes(&self, channel: usize) -> (u64, u64) {
-        let Channel { behind, dropped, .. } = self.shares.channels[channel];
+        let ChannelShareProgress { behind, dropped, .. } = self.shares.channels[channel];
         (dropped, dropped + behind)
     }
 
     /// Does not wait any longer for the shares of the next record that are late, after the time of
-    /// [`patience`](Self::patience). If the others do not make it, it waits for them again. Returns
-    /// whether that is possible.
+    /// [`next_record_timeout`](Self::patience). If the others do not make it, it waits for them
+    /// again. Returns whether that is possible.
     pub fn skip_late(&mut self) -> bool {
         let possible = !self.is_contradicted() && self.can_lose_stalled();
         if possible {
@@ -198,12 +198,12 @@ impl Incoming {
     }
 
     /// Goes on without the channels that the next record waits for, after the time of
-    /// [`patience`](Self::patience). Returns whether that is possible.
+    /// [`next_record_timeout`](Self::patience). Returns whether that is possible.
     pub fn lose_stalled(&mut self) -> bool {
         let possible = self.can_lose_stalled();
         if possible {
             for channel in self.stalled().collect::<Vec<_>>() {
-                self.lose(channel, Loss::Stalled);
+                self.lose(channel, ChannelLossReason::Stalled);
             }
         }
         possible
@@ -234,7 +234,7 @@ impl Incoming {
             })
             .collect();
         order.sort_by_key(|&i| {
-            let Channel { end, behind, .. } = self.shares.channels[i];
+            let ChannelShareProgress { end, behind, .. } = self.shares.channels[i];
             (Reverse(behind), end)
         });
         order.into_iter()
@@ -252,7 +252,8 @@ impl Incoming {
     /// The buffer for a channel's next bytes. Empty only for channels that are not wanted.
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
         if self.shares.buffer.is_empty() {
-            self.shares.buffer = Buffer::new(self.shares.room * (self.shares.channels.len() + 1));
+            self.shares.buffer =
+                ZeroizingBuffer::new(self.shares.room * (self.shares.channels.len() + 1));
         }
         // A channel that repeats many bytes would have to bring them in small pieces.
         let is_short = self.shares.room - self.shares.channels[channel].end < SMALL_RECORD / 2;
@@ -270,7 +271,7 @@ impl Incoming {
     /// If the space was shorter.
     pub fn filled(&mut self, channel: usize, len: usize) {
         let start = self.shares.start;
-        let has_header = |channel: &Channel| channel.end >= start + HEADER_LEN;
+        let has_header = |channel: &ChannelShareProgress| channel.end >= start + HEADER_LEN;
         let had_header = has_header(&self.shares.channels[channel]);
         self.shares.fill(channel, len);
         let filled = &self.shares.channels[channel];
@@ -297,7 +298,7 @@ impl Incoming {
     }
 
     /// The bytes that were read from a channel after the stream's end.
-    pub fn rest(&self, channel: usize) -> &[u8] {
+    pub fn trailing_bytes(&self, channel: usize) -> &[u8] {
         let part = self.shares.room * channel;
         self.shares
             .buffer
@@ -315,7 +316,7 @@ impl Incoming {
     /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) does; else
     /// [`RECORD_TIMEOUT`] from the last byte. If channels can be lost, bytes of fewer channels than
     /// needed do not begin a record, since an attacker may have added them.
-    pub fn patience(&self) -> Option<Duration> {
+    pub fn next_record_timeout(&self) -> Option<Duration> {
         if self.can_lose_stalled() {
             let is_contradicted = self.is_contradicted();
             return Some(if is_contradicted {
@@ -325,7 +326,7 @@ impl Incoming {
             });
         }
         let has_begun = |&channel: &usize| {
-            let Channel { end, closed, .. } = self.shares.channels[channel];
+            let ChannelShareProgress { end, closed, .. } = self.shares.channels[channel];
             end > self.shares.start || closed
         };
         let fewest = if self.shares.has_spare() { self.shares.threshold } else { 1 };
@@ -338,7 +339,7 @@ impl Incoming {
     /// # Errors
     /// If the shares do not make a stream, or there is no memory for a long record. Then nothing
     /// that arrives later may be used.
-    pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
+    pub fn take_next(&mut self) -> Result<Option<ReceivedRecord<'_>>, MicssRecordError> {
         loop {
             if let Poll::Ready(next) = self.poll_next()? {
                 return Ok(next.map(|(kind, len)| self.received_record(kind, len)));
@@ -353,15 +354,17 @@ impl Incoming {
     ///
     /// # Errors
     /// As [`take_next`](Self::take_next).
-    pub fn poll_next(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
+    pub fn poll_next(
+        &mut self,
+    ) -> Result<Poll<Option<(MicssRecordKind, usize)>>, MicssRecordError> {
         if self.records { self.next_record() } else { self.next_bytes().map(Poll::Ready) }
     }
 
     /// The element that [`poll_next`](Self::poll_next) has just returned.
-    pub fn received_record(&self, kind: Kind, len: usize) -> Received<'_> {
+    pub fn received_record(&self, kind: MicssRecordKind, len: usize) -> ReceivedRecord<'_> {
         let header = if self.records { HEADER_LEN } else { 0 };
         let payload = if len > 0 { &self.shares.plain(header + len)[header..] } else { &[] };
-        Received { kind, payload }
+        ReceivedRecord { kind, payload }
     }
 
     /// Whether the next record opens a stream.
@@ -371,10 +374,10 @@ impl Incoming {
 
     /// The kind of the next record and the length of its payload, once it is verified and in the
     /// last part of the buffer.
-    fn next_record(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
+    fn next_record(&mut self) -> Result<Poll<Option<(MicssRecordKind, usize)>>, MicssRecordError> {
         loop {
             if let Some(dispute) = &mut self.dispute {
-                match dispute.settle(&mut self.shares, &mut self.random)? {
+                match dispute.find_valid_record(&mut self.shares, &mut self.random)? {
                     Poll::Pending => return Ok(Poll::Pending),
                     Poll::Ready(len) => self.record_len = len,
                 }
@@ -411,8 +414,8 @@ impl Incoming {
                     Ok(Poll::Ready(kind)) => {
                         return Ok(Poll::Ready(Some((kind, len - HEADER_LEN))));
                     }
-                    Err(RecordError::Tampered) if self.waits_for_skipped() => {}
-                    Err(RecordError::Tampered) => {
+                    Err(MicssRecordError::Tampered) if self.waits_for_skipped() => {}
+                    Err(MicssRecordError::Tampered) => {
                         self.begin_dispute(len)?;
                         return Ok(Poll::Pending);
                     }
@@ -440,14 +443,14 @@ impl Incoming {
 
     /// The next record's header, or all of it, of which `len` bytes have arrived on every channel,
     /// is not valid. Starts the search for a set of shares that makes a valid record.
-    fn begin_dispute(&mut self, len: usize) -> Result<(), RecordError> {
-        self.dispute = Some(Dispute::new(&mut self.shares, self.longest, len)?);
+    fn begin_dispute(&mut self, len: usize) -> Result<(), MicssRecordError> {
+        self.dispute = Some(CorrectShareSearch::new(&mut self.shares, self.longest, len)?);
         self.record_len = None;
         Ok(())
     }
 
     /// Without records: the bytes that have arrived on every channel.
-    fn next_bytes(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
+    fn next_bytes(&mut self) -> Result<Option<(MicssRecordKind, usize)>, MicssRecordError> {
         let available = self.shares.available();
         if available > 0 {
             let full = self
@@ -461,18 +464,18 @@ impl Incoming {
             let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
             self.shares.join_plain(&shares, available);
             self.advance(available)?;
-            return Ok(Some((Kind::Data, available)));
+            return Ok(Some((MicssRecordKind::Data, available)));
         }
         let ahead =
             self.shares.live().any(|channel| self.shares.channels[channel].end > self.shares.start);
         let ended = |channel: usize| {
-            let Channel { end, closed, .. } = self.shares.channels[channel];
+            let ChannelShareProgress { end, closed, .. } = self.shares.channels[channel];
             closed && end == self.shares.start
         };
         match (self.shares.live().all(ended), self.shares.live().any(ended)) {
-            (true, _) => Ok(Some((Kind::Finish, 0))),
+            (true, _) => Ok(Some((MicssRecordKind::Finish, 0))),
             // It cannot bring the bytes that others have brought.
-            (false, true) if ahead => Err(RecordError::Uneven),
+            (false, true) if ahead => Err(MicssRecordError::Uneven),
             _ => Ok(None),
         }
     }
@@ -480,16 +483,16 @@ impl Incoming {
     /// With records, a channel may end only after the stream's last record: its bytes must at least
     /// be enough for the next one. Goes on without those that end before, if possible. Returns
     /// whether there were any.
-    fn lose_ended(&mut self) -> Result<bool, RecordError> {
+    fn lose_ended(&mut self) -> Result<bool, MicssRecordError> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         let is_short = |&channel: &usize| {
-            let Channel { end, closed, .. } = self.shares.channels[channel];
+            let ChannelShareProgress { end, closed, .. } = self.shares.channels[channel];
             closed && end < needed
         };
         let short: Vec<usize> = self.shares.live().filter(is_short).collect();
         for &channel in &short {
-            if !self.lose(channel, Loss::Ended) {
-                return Err(RecordError::Unfinished { channel });
+            if !self.lose(channel, ChannelLossReason::Ended) {
+                return Err(MicssRecordError::Unfinished { channel });
             }
         }
         Ok(!short.is_empty())
@@ -508,10 +511,10 @@ impl Incoming {
 
     /// Joins and verifies a record of `len` bytes that has arrived, and consumes it if it is valid.
     /// After a dispute, drops wrong channels before. Pending: to be called again at once.
-    fn take_record(&mut self, len: usize) -> Result<Poll<Kind>, RecordError> {
+    fn take_record(&mut self, len: usize) -> Result<Poll<MicssRecordKind>, MicssRecordError> {
         let mut right = None;
         if let Some(dispute) = &mut self.dispute {
-            match dispute.accuse(&mut self.shares, &mut self.random) {
+            match dispute.find_wrong_channels(&mut self.shares, &mut self.random) {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(found) => right = found,
             }
@@ -527,14 +530,14 @@ impl Incoming {
     }
 
     /// Consumes the next `len` bytes of all channels.
-    fn advance(&mut self, len: usize) -> Result<(), RecordError> {
+    fn advance(&mut self, len: usize) -> Result<(), MicssRecordError> {
         self.shares.consume(len);
         self.make_room()
     }
 
     /// Makes space in the parts for the record that has begun, or for any header, if too little is
     /// left.
-    fn make_room(&mut self) -> Result<(), RecordError> {
+    fn make_room(&mut self) -> Result<(), MicssRecordError> {
         let needed = self.record_len.unwrap_or(0) + HEADER_LEN;
         if needed > self.shares.room {
             self.shares.grow()?;

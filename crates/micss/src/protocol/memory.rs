@@ -3,9 +3,9 @@
 /// The memory that one direction of a stream may use for its records, beyond the minimum of every
 /// stream.
 #[derive(Default)]
-pub(crate) struct Lease(Option<Box<dyn FnMut(usize) -> bool + Send + Sync>>);
+pub(crate) struct MemoryLease(Option<Box<dyn FnMut(usize) -> bool + Send + Sync>>);
 
-impl Lease {
+impl MemoryLease {
     /// A lease of which `resize` sets the size, in bytes, and returns whether that is possible;
     /// reducing it always is. The default lease has no limit.
     pub(crate) fn limited(resize: impl FnMut(usize) -> bool + Send + Sync + 'static) -> Self {

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use crate::protocol::failure_detector::State;
+use crate::protocol::failure_detector::PathState;
 
 /// What new streams do if a channel that they need is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnLostChannel {
+pub enum LostChannelAction {
     /// They fail at once.
     #[default]
     Fail,
@@ -19,7 +19,7 @@ pub enum OnLostChannel {
 
 /// What a new stream does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum StreamAdmission {
     /// It opens.
     Open,
     /// It waits for a change, at most until then.
@@ -31,24 +31,24 @@ pub(crate) enum Admission {
 /// The decision on a stream that was requested at `since` and can go on without `spare` of these
 /// channels.
 pub(crate) fn admit<'a>(
-    channels: impl Iterator<Item = &'a State>,
+    channels: impl Iterator<Item = &'a PathState>,
     spare: usize,
-    policy: OnLostChannel,
+    policy: LostChannelAction,
     (now, since, patience): (Duration, Duration, Duration),
-) -> Admission {
+) -> StreamAdmission {
     // If connecting fails at once, with an error of the system, a stream that does not wait may
     // try.
-    let keeps_out = |state: &State| match policy {
-        OnLostChannel::Fail => state.unusable_since().is_some(),
-        OnLostChannel::Wait => state.lost().is_some(),
+    let keeps_out = |state: &PathState| match policy {
+        LostChannelAction::Fail => state.unusable_since().is_some(),
+        LostChannelAction::Wait => state.lost().is_some(),
     };
     let lost = channels.enumerate().filter(|(_, state)| keeps_out(state)).map(|(index, _)| index);
-    let Some(index) = lost.skip(spare).last() else { return Admission::Open };
+    let Some(index) = lost.skip(spare).last() else { return StreamAdmission::Open };
     let end = since + patience;
-    if policy == OnLostChannel::Wait && now < end {
-        Admission::WaitUntil(end)
+    if policy == LostChannelAction::Wait && now < end {
+        StreamAdmission::WaitUntil(end)
     } else {
-        Admission::Fail(index)
+        StreamAdmission::Fail(index)
     }
 }
 
@@ -68,44 +68,44 @@ pub(crate) fn end_of_stream(
 
 #[cfg(test)]
 mod tests {
-    use super::OnLostChannel::{Fail, Wait};
+    use super::LostChannelAction::{Fail, Wait};
     use super::*;
-    use crate::protocol::failure_detector::{Cause, Lost};
+    use crate::protocol::failure_detector::{PathLoss, PathLossCause};
 
-    fn lost(since: u64, cause: Cause) -> State {
-        State::Lost(Lost { since: Duration::from_secs(since), cause })
+    fn lost(since: u64, cause: PathLossCause) -> PathState {
+        PathState::Lost(PathLoss { since: Duration::from_secs(since), cause })
     }
 
     #[test]
     fn new_streams_fail_or_wait_as_they_are_told() {
-        let up = State::Up { since: Duration::ZERO };
-        let silent = lost(50, Cause::NoAnswer);
-        let refused = lost(50, Cause::Refused("refused".into()));
+        let up = PathState::Up { since: Duration::ZERO };
+        let silent = lost(50, PathLossCause::NoAnswer);
+        let refused = lost(50, PathLossCause::Refused("refused".into()));
         let second = Duration::from_secs(1);
-        let admitted = |states: &[&State], spare, policy, now: u32| {
+        let admitted = |states: &[&PathState], spare, policy, now: u32| {
             let times = (now * second, 60 * second, 90 * second);
             admit(states.iter().copied(), spare, policy, times)
         };
-        assert_eq!(admitted(&[&up, &up], 0, Fail, 60), Admission::Open);
-        assert_eq!(admitted(&[&up, &State::Unknown], 0, Wait, 60), Admission::Open);
-        assert_eq!(admitted(&[&up, &silent], 0, Fail, 60), Admission::Fail(1));
-        assert_eq!(admitted(&[&silent, &up, &up], 1, Fail, 60), Admission::Open);
-        assert_eq!(admitted(&[&silent, &up, &silent], 1, Fail, 60), Admission::Fail(2));
-        let until = Admission::WaitUntil(150 * second);
+        assert_eq!(admitted(&[&up, &up], 0, Fail, 60), StreamAdmission::Open);
+        assert_eq!(admitted(&[&up, &PathState::Unknown], 0, Wait, 60), StreamAdmission::Open);
+        assert_eq!(admitted(&[&up, &silent], 0, Fail, 60), StreamAdmission::Fail(1));
+        assert_eq!(admitted(&[&silent, &up, &up], 1, Fail, 60), StreamAdmission::Open);
+        assert_eq!(admitted(&[&silent, &up, &silent], 1, Fail, 60), StreamAdmission::Fail(2));
+        let until = StreamAdmission::WaitUntil(150 * second);
         assert_eq!(admitted(&[&up, &silent], 0, Wait, 60), until);
-        assert_eq!(admitted(&[&up, &silent], 0, Wait, 150), Admission::Fail(1));
+        assert_eq!(admitted(&[&up, &silent], 0, Wait, 150), StreamAdmission::Fail(1));
         // Connecting reports this at once.
-        assert_eq!(admitted(&[&up, &refused], 0, Fail, 60), Admission::Open);
+        assert_eq!(admitted(&[&up, &refused], 0, Fail, 60), StreamAdmission::Open);
         assert_eq!(admitted(&[&up, &refused], 0, Wait, 60), until);
     }
 
     #[test]
     fn running_streams_end_when_one_more_than_they_can_spare_was_lost_for_so_long() {
-        let up = State::Up { since: Duration::ZERO };
-        let [early, late] = [50, 70].map(|since| lost(since, Cause::NoAnswer));
-        let refused = lost(10, Cause::Refused("refused".into()));
+        let up = PathState::Up { since: Duration::ZERO };
+        let [early, late] = [50, 70].map(|since| lost(since, PathLossCause::NoAnswer));
+        let refused = lost(10, PathLossCause::Refused("refused".into()));
         let second = Duration::from_secs(1);
-        let end = |states: &[&State], spare| {
+        let end = |states: &[&PathState], spare| {
             let unusable = states.iter().map(|state| state.unusable_since());
             end_of_stream(unusable, spare, 90 * second)
         };

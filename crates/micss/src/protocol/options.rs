@@ -5,7 +5,7 @@ pub(crate) const OPTION_NO_RECORDS: u32 = 1;
 
 /// The option bit of an association whose connections end with the stream, and are not reused.
 /// Without records they always do.
-pub(crate) const OPTION_ONCE: u32 = 2;
+pub(crate) const OPTION_SINGLE_USE: u32 = 2;
 
 /// The option bit of an association whose connections may be replaced, and whose ends acknowledge
 /// what they have received. Only with records.

@@ -3,16 +3,18 @@
 //! where the peer needs it: as shares, or as the records of which they can be made again.
 
 mod chunk;
-mod keeping;
+mod retention;
 
 use std::collections::VecDeque;
 
-use sharing::{Generator, RandomError, Seed, Sharing, Splitter};
+use sharing::{RandomError, RandomGenerator, SharingParameters, SharingSeed, Splitter};
 
-use crate::protocol::buffer::Buffer;
-use crate::protocol::memory::Lease;
-use crate::protocol::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
-use chunk::Chunk;
+use crate::protocol::buffer::ZeroizingBuffer;
+use crate::protocol::memory::MemoryLease;
+use crate::protocol::record::{
+    self, HEADER_LEN, MAX_PAYLOAD, MAX_RECORD, MicssRecordKind, SMALL_RECORD,
+};
+use chunk::ShareChunk;
 
 /// How many bytes of each channel's shares are kept at most. A kernel queues no more of a
 /// connection, unless its limits were raised.
@@ -37,9 +39,9 @@ const MIN_APPEND: usize = SMALL_RECORD / 2;
 ///
 /// A position is a number of bytes of a channel's shares since the first record. It is the same on
 /// all channels.
-pub struct Outgoing {
+pub struct OutgoingRecords {
     splitter: Splitter,
-    generator: Generator,
+    generator: RandomGenerator,
     /// False: only the payload is shared, as in the paper.
     records: bool,
     /// Nothing but acknowledgements may follow.
@@ -51,13 +53,13 @@ pub struct Outgoing {
     /// The maximum length of the next records; grows when it is used up.
     room: usize,
     /// A record before it is shared. Takes no memory until there is a payload.
-    plain: Buffer,
+    plain: ZeroizingBuffer,
     /// The shares that are not taken, or kept, the oldest first.
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<ShareChunk>,
     /// Memory for the shares of further chunks, and for their records: the last one is in the
     /// processor's cache.
-    spare: Vec<Buffer>,
-    spare_plain: Vec<Buffer>,
+    spare: Vec<ZeroizingBuffer>,
+    spare_plain: Vec<ZeroizingBuffer>,
     /// The memory of all chunks and for further ones, in bytes. A stream that keeps many chunks
     /// needs it for each record.
     held: usize,
@@ -73,14 +75,14 @@ pub struct Outgoing {
     acknowledged: u64,
     requested: u64,
     /// The limit of the memory for new records, and for shares that are kept.
-    lease: Lease,
-    kept: Lease,
+    lease: MemoryLease,
+    kept: MemoryLease,
 }
 
-impl Outgoing {
+impl OutgoingRecords {
     /// A sending half that shares records by `sharing`, one share for each channel. It keeps no
     /// shares.
-    pub fn new(sharing: Sharing, generator: Generator) -> Self {
+    pub fn new(sharing: SharingParameters, generator: RandomGenerator) -> Self {
         let channels = usize::from(sharing.shares());
         Self {
             splitter: Splitter::new(sharing),
@@ -90,7 +92,7 @@ impl Outgoing {
             before: Vec::new(),
             preface: 0,
             room: SMALL_RECORD,
-            plain: Buffer::default(),
+            plain: ZeroizingBuffer::default(),
             chunks: VecDeque::new(),
             spare: Vec::new(),
             spare_plain: Vec::new(),
@@ -101,8 +103,8 @@ impl Outgoing {
             keeps: false,
             acknowledged: 0,
             requested: 0,
-            lease: Lease::default(),
-            kept: Lease::default(),
+            lease: MemoryLease::default(),
+            kept: MemoryLease::default(),
         }
     }
 
@@ -113,7 +115,7 @@ impl Outgoing {
 
     /// Long records need memory of `lease` from now on, without which they stay short, and shares
     /// that are kept that of `kept`, without which they are dropped.
-    pub(crate) fn limit_memory(&mut self, lease: Lease, kept: Lease) {
+    pub(crate) fn limit_memory(&mut self, lease: MemoryLease, kept: MemoryLease) {
         (self.lease, self.kept) = (lease, kept);
     }
 
@@ -150,7 +152,7 @@ impl Outgoing {
     }
 
     /// Whether no channel is lost.
-    pub fn is_whole(&self) -> bool {
+    pub fn has_all_channels(&self) -> bool {
         self.live() == self.taken.len()
     }
 
@@ -171,7 +173,7 @@ impl Outgoing {
 
     /// A channel that is too far behind, if the stream can go on without it: what it takes next is
     /// not kept, or by so much that it is of no use.
-    pub(crate) fn overtaken(&self) -> Option<usize> {
+    pub(crate) fn lagging_channel(&self) -> Option<usize> {
         let base = self.chunks.front().map_or(self.end, |oldest| oldest.start);
         let is_overtaken = |taken: u64| taken < base || self.end - taken > MAX_LAG;
         let is_overtaken = |taken: &Option<u64>| taken.is_some_and(is_overtaken);
@@ -196,7 +198,7 @@ impl Outgoing {
         if self.remaining() >= needed.min(MAX_RECORD) {
             return;
         }
-        let is_settled = self.is_settled();
+        let is_settled = self.is_sent_on_enough();
         let sealed = if is_settled { 0 } else { self.newest_len() };
         let room = (sealed + needed).next_power_of_two().min(MAX_RECORD);
         if !is_settled && (!self.is_untouched() || room <= self.part().max(self.room)) {
@@ -220,21 +222,21 @@ impl Outgoing {
         let channels = self.taken.len();
         let Some(newest) = self.chunks.back_mut() else { return };
         let (part, len) = (newest.shares.len() / channels, newest.len);
-        let mut larger = Buffer::new(room * channels);
+        let mut larger = ZeroizingBuffer::new(room * channels);
         for channel in 0..channels {
             let own = &newest.shares[part * channel..][..len];
             larger[room * channel..][..len].copy_from_slice(own);
         }
         self.held = self.held - newest.shares.len() + larger.len();
         newest.shares = larger;
-        self.plain = Buffer::new(room);
+        self.plain = ZeroizingBuffer::new(room);
     }
 
     /// The buffer for the next payload: at most `MAX_PAYLOAD` bytes, and not empty unless records
     /// are sealed already.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.drop_old();
-        let least = if self.is_settled() { MIN_APPEND } else { HEADER_LEN + 1 };
+        let least = if self.is_sent_on_enough() { MIN_APPEND } else { HEADER_LEN + 1 };
         let is_unfit = self.newest_len() == 0 && self.part() != self.room;
         if is_unfit || self.remaining() < least {
             self.begin_chunk();
@@ -254,7 +256,7 @@ impl Outgoing {
         self.drop_empty();
         self.free_shares(self.chunks.len());
         let shares = self.next_buffer();
-        self.chunks.push_back(Chunk::new(self.end, shares));
+        self.chunks.push_back(ShareChunk::new(self.end, shares));
         if self.plain.len() != self.room {
             self.plain = self.next_plain(self.room);
         }
@@ -288,7 +290,7 @@ impl Outgoing {
     ///
     /// # Panics
     /// If the payload is shorter than `len`, or if there is no space for the bytes before it.
-    pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
+    pub fn seal(&mut self, kind: MicssRecordKind, len: usize) -> Result<(), RandomError> {
         let is_full = self.remaining() < HEADER_LEN + self.before.len();
         if self.plain.is_empty() || len == 0 && is_full {
             self.payload_mut();
@@ -319,7 +321,7 @@ impl Outgoing {
             None => self.splitter.split(record, &mut views, &mut self.generator),
         };
         split.map_err(|error| match error {
-            sharing::SplitError::Random(error) => error,
+            sharing::ShareSplitError::Random(error) => error,
             wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
         })?;
         self.held -= newest.size();
@@ -336,9 +338,9 @@ impl Outgoing {
     }
 
     /// The seed of the next record, if shares are kept and it is worth making them again.
-    fn seed(&mut self) -> Result<Option<Seed>, RandomError> {
+    fn seed(&mut self) -> Result<Option<SharingSeed>, RandomError> {
         let is_long = self.part() == MAX_RECORD && self.plain.len() == MAX_RECORD;
-        let may_add = self.chunks.back().is_some_and(Chunk::may_add_record);
+        let may_add = self.chunks.back().is_some_and(ShareChunk::may_add_record);
         if self.keeps && is_long && may_add { self.generator.seed() } else { Ok(None) }
     }
 
@@ -352,7 +354,7 @@ impl Outgoing {
     pub(crate) fn seal_data(&mut self, len: usize) -> Result<(), RandomError> {
         let (least, most) = ACK_INTERVAL;
         let is_due = self.keeps && self.end - self.requested >= (self.end / 4).clamp(least, most);
-        self.seal(if is_due { Kind::DataAck } else { Kind::Data }, len)?;
+        self.seal(if is_due { MicssRecordKind::DataAck } else { MicssRecordKind::Data }, len)?;
         if is_due {
             self.requested = self.end;
         }
@@ -371,7 +373,7 @@ impl Outgoing {
             return Ok(false);
         }
         self.payload_mut();
-        self.seal(Kind::DataAck, 0)?;
+        self.seal(MicssRecordKind::DataAck, 0)?;
         self.requested = self.end;
         Ok(true)
     }
@@ -420,7 +422,8 @@ impl Outgoing {
     /// The space on each channel behind the sealed records, in bytes: for the next record, header
     /// included.
     pub fn room(&self) -> usize {
-        let is_new = self.chunks.is_empty() || self.is_settled() && self.remaining() < MIN_APPEND;
+        let is_new =
+            self.chunks.is_empty() || self.is_sent_on_enough() && self.remaining() < MIN_APPEND;
         if is_new { self.room } else { self.remaining() }
     }
 
@@ -431,7 +434,11 @@ impl Outgoing {
     ///
     /// # Panics
     /// As [`Self::seal`].
-    pub fn seal_payload(&mut self, kind: Kind, payload: &[u8]) -> Result<(), RandomError> {
+    pub fn seal_payload(
+        &mut self,
+        kind: MicssRecordKind,
+        payload: &[u8],
+    ) -> Result<(), RandomError> {
         if self.payload_mut().len() < payload.len() {
             self.begin_chunk();
         }
@@ -448,17 +455,17 @@ impl Outgoing {
     /// As [`Self::seal`].
     pub fn finish(&mut self) -> Result<(), RandomError> {
         self.finished = true;
-        self.seal(Kind::Finish, 0)
+        self.seal(MicssRecordKind::Finish, 0)
     }
 
     /// Whether a record may follow now that aborts the stream.
     pub fn may_abort(&self) -> bool {
-        let is_between = self.is_settled() || self.is_untouched();
+        let is_between = self.is_sent_on_enough() || self.is_untouched();
         self.records && !self.finished && is_between && self.room() >= HEADER_LEN
     }
 
     /// The part of its share that a channel takes next.
-    pub fn rest(&self, channel: usize) -> &[u8] {
+    pub fn unsent(&self, channel: usize) -> &[u8] {
         let Some(taken) = self.taken[channel].filter(|&taken| taken < self.end) else { return &[] };
         let place = self.chunks.partition_point(|chunk| chunk.end() <= taken);
         let Some(chunk) = self.chunks.get(place) else { return &[] };
@@ -481,26 +488,26 @@ impl Outgoing {
     }
 
     /// Whether every channel that is not lost has taken its whole share.
-    pub fn is_taken(&self) -> bool {
+    pub fn is_sent_on_all(&self) -> bool {
         self.ahead_of(self.end) == self.live()
     }
 
     /// Whether as many channels as are needed have taken their whole share, so that further records
     /// may follow.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_sent_on_enough(&self) -> bool {
         self.ahead_of(self.end) >= self.fewest
     }
 
     /// Frees memory that an idle stream does not need. Only while no channel has bytes to take.
     pub fn shrink(&mut self) {
-        if !self.is_taken() {
+        if !self.is_sent_on_all() {
             return;
         }
         self.drop_old();
         self.free_spare();
         self.drop_empty();
         if self.chunks.is_empty() {
-            (self.room, self.plain) = (SMALL_RECORD, Buffer::default());
+            (self.room, self.plain) = (SMALL_RECORD, ZeroizingBuffer::default());
             self.lease.resize(0);
         }
         self.may_keep();

@@ -17,7 +17,7 @@ const LIMITED: u32 = 256 << 10;
 
 /// The size of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferSize {
+pub(crate) enum ReceiveBufferSize {
     /// So many bytes.
     Limited(u32),
     /// As the kernel finds best.
@@ -26,40 +26,44 @@ pub(crate) enum BufferSize {
 
 /// The receive buffer of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct ReceiveBuffer {
+pub(crate) struct ReceiveBufferLimiter {
     /// The bytes that were read, until there are enough.
     read: u32,
     is_limited: bool,
 }
 
-impl ReceiveBuffer {
+impl ReceiveBufferLimiter {
     /// So many bytes were read, while many streams are open or not. Returns the size of the buffer
     /// from now on, if that changes.
-    pub(crate) fn handle_read(&mut self, len: usize, are_many_open: bool) -> Option<BufferSize> {
+    pub(crate) fn handle_read(
+        &mut self,
+        len: usize,
+        are_many_open: bool,
+    ) -> Option<ReceiveBufferSize> {
         if self.read >= LIMITED {
             return None;
         }
         self.read = self.read.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         let is_limited = match self.read {
             ..UNLIMITED => false,
-            LIMITED.. => return self.is_limited.then_some(BufferSize::Automatic),
+            LIMITED.. => return self.is_limited.then_some(ReceiveBufferSize::Automatic),
             _ => are_many_open,
         };
         if !is_limited || self.is_limited {
             return None;
         }
         self.is_limited = true;
-        Some(BufferSize::Limited(LIMIT))
+        Some(ReceiveBufferSize::Limited(LIMIT))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::BufferSize::{Automatic, Limited};
+    use super::ReceiveBufferSize::{Automatic, Limited};
     use super::*;
 
-    fn sizes(are_many_open: bool, lens: &[usize]) -> Vec<Option<BufferSize>> {
-        let mut buffer = ReceiveBuffer::default();
+    fn sizes(are_many_open: bool, lens: &[usize]) -> Vec<Option<ReceiveBufferSize>> {
+        let mut buffer = ReceiveBufferLimiter::default();
         lens.iter().map(|len| buffer.handle_read(*len, are_many_open)).collect()
     }
 

@@ -12,7 +12,7 @@
 //! are taken for point and tag.
 
 use sharing::tamper::{self, OVERHEAD};
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 
 /// Bytes of a record before its payload.
 pub const HEADER_LEN: usize = OVERHEAD + 4;
@@ -26,10 +26,10 @@ pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 /// The longest record that opens a stream: a request has a name of 255 bytes at most.
 pub const MAX_OPENING: usize = 512;
 
-/// The length of each key, and of the name, in the payload of [`Kind::Opened`].
+/// The length of each key, and of the name, in the payload of [`MicssRecordKind::Opened`].
 pub(crate) const REJOIN_KEY_LEN: usize = 16;
 
-/// The length of the payload of [`Kind::Opened`] over so many channels.
+/// The length of the payload of [`MicssRecordKind::Opened`] over so many channels.
 pub const fn opened_len(channels: usize) -> usize {
     REJOIN_KEY_LEN * (1 + channels)
 }
@@ -40,17 +40,17 @@ pub(crate) const SMALL_RECORD: usize = 4 << 10;
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum MicssRecordKind {
     /// Bytes of the stream.
     Data = 0,
     /// Client to server, first of all: the service to connect to, a
-    /// [`Target`](crate::protocol::target::Target).
+    /// [`Target`](crate::protocol::target::ServiceTarget).
     Open = 1,
     /// Server to client: the service is connected. The payload is the keys by which
     /// connections are replaced (`RejoinKeys`), if there are records.
     Opened = 2,
     /// Server to client: the service is not connected. The payload is one byte, a
-    /// [`Refusal`](crate::protocol::target::Refusal).
+    /// [`Refusal`](crate::protocol::target::ServiceRefusal).
     Refused = 3,
     /// The sender has no more bytes (a half-close). No payload, and nothing follows but
     /// acknowledgements.
@@ -64,7 +64,7 @@ pub enum Kind {
     Ack = 7,
 }
 
-impl Kind {
+impl MicssRecordKind {
     fn from_byte(byte: u8) -> Option<Self> {
         let all = [
             Self::Data,
@@ -82,7 +82,7 @@ impl Kind {
 
 /// Why received shares do not make a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
+pub enum MicssRecordError {
     /// The record's code is wrong, or its length is impossible: at least one channel has carried
     /// changed bytes.
     #[error("a record was changed on its way")]
@@ -109,9 +109,9 @@ pub enum RecordError {
 /// # Errors
 /// If there are no random bytes.
 pub(crate) fn protect(
-    kind: Kind,
+    kind: MicssRecordKind,
     record: &mut [u8],
-    generator: &mut Generator,
+    generator: &mut RandomGenerator,
 ) -> Result<(), RandomError> {
     let (code, message) = record.split_at_mut(OVERHEAD);
     let len = u32::try_from(message.len() - 4).expect("at most MAX_PAYLOAD");
@@ -133,9 +133,9 @@ pub(crate) fn length_within(header: &[u8; HEADER_LEN], longest: usize) -> Option
 ///
 /// # Errors
 /// If the record was changed or has an unknown kind.
-pub(crate) fn verify(record: &[u8]) -> Result<Kind, RecordError> {
-    let (code, message) = record.split_first_chunk().ok_or(RecordError::Tampered)?;
-    tamper::verify(code, &[message]).map_err(|_| RecordError::Tampered)?;
-    let &byte = message.first().ok_or(RecordError::Tampered)?;
-    Kind::from_byte(byte).ok_or(RecordError::UnknownKind(byte))
+pub(crate) fn verify(record: &[u8]) -> Result<MicssRecordKind, MicssRecordError> {
+    let (code, message) = record.split_first_chunk().ok_or(MicssRecordError::Tampered)?;
+    tamper::verify(code, &[message]).map_err(|_| MicssRecordError::Tampered)?;
+    let &byte = message.first().ok_or(MicssRecordError::Tampered)?;
+    MicssRecordKind::from_byte(byte).ok_or(MicssRecordError::UnknownKind(byte))
 }

@@ -7,14 +7,14 @@
 //! nobody learns anything about the key of a channel that it is not on, whatever it can compute.
 //! Each proof is for one connection, whose cookie is in it.
 
-use association::{ChannelPositions, Cookie, HEADER_LEN, PROOF_LEN, Rejoin, Rejoined};
+use association::{ChannelPositions, ConnectionCookie, HEADER_LEN, PROOF_LEN, Rejoin, Rejoined};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use sharing::RandomError;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::protocol::outgoing::Outgoing;
+use crate::protocol::outgoing::OutgoingRecords;
 use crate::protocol::record::REJOIN_KEY_LEN;
 
 /// The length of a stream's name, and of a key, in bytes.
@@ -39,7 +39,7 @@ impl RejoinKeys {
     ///
     /// # Errors
     /// If there are no random bytes.
-    pub(crate) fn random(channels: u8, random: &mut Outgoing) -> Result<Self, RandomError> {
+    pub(crate) fn random(channels: u8, random: &mut OutgoingRecords) -> Result<Self, RandomError> {
         let stream = random.random()?;
         let keys = (0..channels).map(|_| random.random().map(Zeroizing::new));
         Ok(Self { stream, keys: keys.collect::<Result<_, _>>()? })
@@ -69,9 +69,14 @@ impl RejoinKeys {
     ///
     /// # Panics
     /// If there is no such channel.
-    pub(crate) fn rejoin(&self, channel: u8, state: ChannelPositions, cookie: Cookie) -> Rejoin {
+    pub(crate) fn rejoin(
+        &self,
+        channel: u8,
+        state: ChannelPositions,
+        cookie: ConnectionCookie,
+    ) -> Rejoin {
         let proof = self.proof(CLIENT, channel, state, cookie).expect("one of its channels");
-        Rejoin { association: self.stream, channel, state, proof }
+        Rejoin { association: self.stream, channel, positions: state, proof }
     }
 
     /// A server's answer on a connection with this cookie.
@@ -82,21 +87,26 @@ impl RejoinKeys {
         &self,
         channel: u8,
         state: ChannelPositions,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
     ) -> Rejoined {
         let proof = self.proof(SERVER, channel, state, cookie).expect("one of its channels");
-        Rejoined { state, proof }
+        Rejoined { positions: state, proof }
     }
 
     /// Whether a client has the key of the channel whose place it claims.
-    pub(crate) fn verify(&self, rejoin: &Rejoin, cookie: Cookie) -> bool {
-        let proof = self.proof(CLIENT, rejoin.channel, rejoin.state, cookie);
+    pub(crate) fn verify(&self, rejoin: &Rejoin, cookie: ConnectionCookie) -> bool {
+        let proof = self.proof(CLIENT, rejoin.channel, rejoin.positions, cookie);
         proof.is_some_and(|proof| proof.ct_eq(&rejoin.proof).into())
     }
 
     /// Whether the server has the key of this channel.
-    pub(crate) fn verify_answer(&self, channel: u8, answer: &Rejoined, cookie: Cookie) -> bool {
-        let proof = self.proof(SERVER, channel, answer.state, cookie);
+    pub(crate) fn verify_answer(
+        &self,
+        channel: u8,
+        answer: &Rejoined,
+        cookie: ConnectionCookie,
+    ) -> bool {
+        let proof = self.proof(SERVER, channel, answer.positions, cookie);
         proof.is_some_and(|proof| proof.ct_eq(&answer.proof).into())
     }
 
@@ -106,7 +116,7 @@ impl RejoinKeys {
         purpose: &[u8],
         channel: u8,
         state: ChannelPositions,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
     ) -> Option<[u8; PROOF_LEN]> {
         let key = self.keys.get(usize::from(channel))?;
         let mut mac = Hmac::<Sha256>::new_from_slice(&**key).expect("a key may have any length");
@@ -119,13 +129,13 @@ impl RejoinKeys {
 
 #[cfg(test)]
 mod tests {
-    use sharing::{Generator, Sharing};
+    use sharing::{RandomGenerator, SharingParameters};
 
     use super::*;
 
     fn keys() -> RejoinKeys {
-        let sharing = Sharing::xor(3).unwrap();
-        let mut random = Outgoing::new(sharing, Generator::seeded().unwrap());
+        let sharing = SharingParameters::xor(3).unwrap();
+        let mut random = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
         RejoinKeys::random(3, &mut random).unwrap()
     }
 
@@ -133,7 +143,7 @@ mod tests {
     #[test]
     fn a_proof_is_for_one_channel_one_connection_and_one_state() {
         let keys = keys();
-        let cookie = |byte| Cookie::new([byte; 16]);
+        let cookie = |byte| ConnectionCookie::new([byte; 16]);
         let state = ChannelPositions { received: 5, kept_from: 3 };
         let rejoin = keys.rejoin(1, state, cookie(1));
         assert!(keys.verify(&rejoin, cookie(1)));
@@ -146,7 +156,7 @@ mod tests {
             ChannelPositions { kept_from: 4, ..state },
             ChannelPositions { received: 3, kept_from: 5 },
         ] {
-            assert!(!keys.verify(&Rejoin { state, ..rejoin }, cookie(1)));
+            assert!(!keys.verify(&Rejoin { positions: state, ..rejoin }, cookie(1)));
         }
         for bit in 0..8 * PROOF_LEN {
             let mut proof = rejoin.proof;
@@ -158,7 +168,7 @@ mod tests {
         assert!(keys.verify_answer(1, &answer, cookie(1)));
         assert!(!keys.verify_answer(2, &answer, cookie(1)));
         assert!(!keys.verify_answer(1, &answer, cookie(2)));
-        let reflected = Rejoined { state, proof: rejoin.proof };
+        let reflected = Rejoined { positions: state, proof: rejoin.proof };
         assert!(!keys.verify_answer(1, &reflected, cookie(1)));
     }
 

@@ -1,6 +1,6 @@
 //! SOCKS5 (RFC 1928) without passwords: the CONNECT command.
 
-use crate::protocol::target::{Parsed, Refusal, Target, TargetError};
+use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget, ServiceTargetError};
 
 /// The reply that selects "no authentication".
 pub const NO_AUTHENTICATION: [u8; 2] = [5, 0];
@@ -22,7 +22,7 @@ pub enum SocksError {
     Command(u8),
     /// The target is invalid.
     #[error("the target: {0}")]
-    Target(#[from] TargetError),
+    Target(#[from] ServiceTargetError),
 }
 
 /// What the first byte of a connection that is not SOCKS5 says of it, and what to do.
@@ -39,14 +39,14 @@ fn other_protocol(first: u8) -> String {
 ///
 /// # Errors
 /// If it is not a SOCKS5 greeting, or does not offer the method "no authentication".
-pub fn parse_greeting(bytes: &[u8]) -> Result<Parsed<()>, SocksError> {
+pub fn parse_greeting(bytes: &[u8]) -> Result<ParsedPrefix<()>, SocksError> {
     match *bytes {
-        [] => Ok(Parsed::Missing(2)),
-        [5] => Ok(Parsed::Missing(1)),
+        [] => Ok(ParsedPrefix::Missing(2)),
+        [5] => Ok(ParsedPrefix::Missing(1)),
         [5, count, ref methods @ ..] => match methods.get(..usize::from(count)) {
-            Some(methods) if methods.contains(&0) => Ok(Parsed::Done((), 2 + methods.len())),
+            Some(methods) if methods.contains(&0) => Ok(ParsedPrefix::Done((), 2 + methods.len())),
             Some(_) => Err(SocksError::NoMethod),
-            None => Ok(Parsed::Missing(usize::from(count) - methods.len())),
+            None => Ok(ParsedPrefix::Missing(usize::from(count) - methods.len())),
         },
         [version, ..] => Err(SocksError::Version(version)),
     }
@@ -56,12 +56,12 @@ pub fn parse_greeting(bytes: &[u8]) -> Result<Parsed<()>, SocksError> {
 ///
 /// # Errors
 /// If it is not a SOCKS5 request, or not a CONNECT.
-pub fn parse_request(bytes: &[u8]) -> Result<Parsed<Target>, SocksError> {
+pub fn parse_request(bytes: &[u8]) -> Result<ParsedPrefix<ServiceTarget>, SocksError> {
     match *bytes {
-        [5] | [5, 1] | [5, 1, _] | [] => Ok(Parsed::Missing(4 - bytes.len())),
-        [5, 1, _, ref target @ ..] => Ok(match Target::parse_prefix(target)? {
-            Parsed::Done(target, len) => Parsed::Done(target, 3 + len),
-            Parsed::Missing(missing) => Parsed::Missing(missing),
+        [5] | [5, 1] | [5, 1, _] | [] => Ok(ParsedPrefix::Missing(4 - bytes.len())),
+        [5, 1, _, ref target @ ..] => Ok(match ServiceTarget::parse_prefix(target)? {
+            ParsedPrefix::Done(target, len) => ParsedPrefix::Done(target, 3 + len),
+            ParsedPrefix::Missing(missing) => ParsedPrefix::Missing(missing),
         }),
         [5, command, ..] => Err(SocksError::Command(command)),
         [version, ..] => Err(SocksError::Version(version)),
@@ -69,14 +69,14 @@ pub fn parse_request(bytes: &[u8]) -> Result<Parsed<Target>, SocksError> {
 }
 
 /// The reply to a request: connected, or why not. The bound address is zero.
-pub fn reply(outcome: Result<(), Refusal>) -> [u8; 10] {
+pub fn reply(outcome: Result<(), ServiceRefusal>) -> [u8; 10] {
     let code = match outcome {
         Ok(()) => 0,
-        Err(Refusal::Malformed) => 1,
-        Err(Refusal::NotAllowed) => 2,
-        Err(Refusal::Unreachable) => 3,
-        Err(Refusal::NameNotFound) => 4,
-        Err(Refusal::ConnectionRefused) => 5,
+        Err(ServiceRefusal::Malformed) => 1,
+        Err(ServiceRefusal::NotAllowed) => 2,
+        Err(ServiceRefusal::Unreachable) => 3,
+        Err(ServiceRefusal::NameNotFound) => 4,
+        Err(ServiceRefusal::ConnectionRefused) => 5,
     };
     reply_code(code)
 }
@@ -85,7 +85,7 @@ pub fn reply(outcome: Result<(), Refusal>) -> [u8; 10] {
 pub fn error_reply(error: SocksError) -> [u8; 10] {
     reply_code(match error {
         SocksError::Command(_) => 7,
-        SocksError::Target(TargetError::UnknownType(_)) => 8,
+        SocksError::Target(ServiceTargetError::UnknownType(_)) => 8,
         _ => 1,
     })
 }
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn greetings() {
-        assert_eq!(parse_greeting(&[5, 1, 0]), Ok(Parsed::Done((), 3)));
-        assert_eq!(parse_greeting(&[5, 2, 2, 0, 9]), Ok(Parsed::Done((), 4)));
-        assert_eq!(parse_greeting(&[5, 3, 2]), Ok(Parsed::Missing(2)));
+        assert_eq!(parse_greeting(&[5, 1, 0]), Ok(ParsedPrefix::Done((), 3)));
+        assert_eq!(parse_greeting(&[5, 2, 2, 0, 9]), Ok(ParsedPrefix::Done((), 4)));
+        assert_eq!(parse_greeting(&[5, 3, 2]), Ok(ParsedPrefix::Missing(2)));
         assert_eq!(parse_greeting(&[5, 1, 2]), Err(SocksError::NoMethod));
         assert_eq!(parse_greeting(&[5, 0]), Err(SocksError::NoMethod));
         for (bytes, named) in [(&b"GET /"[..], "HTTP"), (&[4, 1], "SOCKS4"), (&[0x16, 3], "TLS")] {
@@ -115,16 +115,19 @@ mod tests {
     #[test]
     fn requests() {
         let request = b"\x05\x01\x00\x03\x0bexample.org\x00\x50";
-        let Ok(Parsed::Done(target, 18)) = parse_request(request) else {
+        let Ok(ParsedPrefix::Done(target, 18)) = parse_request(request) else {
             panic!("a whole request");
         };
         assert_eq!(target.to_string(), "example.org:80");
         for cut in 0..request.len() {
-            assert!(matches!(parse_request(&request[..cut]), Ok(Parsed::Missing(1..))), "{cut}");
+            assert!(
+                matches!(parse_request(&request[..cut]), Ok(ParsedPrefix::Missing(1..))),
+                "{cut}"
+            );
         }
         assert_eq!(parse_request(&[5, 2, 0, 1]), Err(SocksError::Command(2)));
         assert_eq!(parse_request(&[4, 1, 0, 1]), Err(SocksError::Version(4)));
-        let unknown = SocksError::Target(TargetError::UnknownType(9));
+        let unknown = SocksError::Target(ServiceTargetError::UnknownType(9));
         assert_eq!(parse_request(&[5, 1, 0, 9]), Err(unknown));
         assert_eq!(error_reply(unknown)[1], 8);
     }

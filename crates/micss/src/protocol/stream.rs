@@ -4,17 +4,18 @@
 //!
 //! A driver does, in any order and repeatedly:
 //!
-//! - takes events first, and calls [`Stream::advance`] while [`Stream::has_work`];
-//! - writes [`to_send`](Stream::to_send) of each channel, and reports it by
-//!   [`Stream::handle_sent`];
-//! - reads the channels of [`wanted`](Stream::wanted) into [`space`](Stream::space), in that order,
-//!   and reports the first that has bytes by [`Stream::handle_received`];
-//! - while [`wants_application`](Stream::wants_application), reads the application into
-//!   [`application_space`](Stream::application_space);
-//! - writes [`to_deliver`](Stream::to_deliver) to the application;
-//! - reports which connections break, and while [`half_closed`](Stream::half_closed) watches for
-//!   that;
-//! - calls [`Stream::handle_timeout`] at [`Stream::poll_timeout`].
+//! - takes events first, and calls [`StreamEndpoint::advance`] while [`StreamEndpoint::has_work`];
+//! - writes [`to_send`](StreamEndpoint::to_send) of each channel, and reports it by
+//!   [`StreamEndpoint::handle_sent`];
+//! - reads the channels of [`wanted`](StreamEndpoint::wanted) into
+//!   [`space`](StreamEndpoint::space), in that order, and reports the first that has bytes by
+//!   [`StreamEndpoint::handle_received`];
+//! - while [`wants_application`](StreamEndpoint::wants_application), reads the application into
+//!   [`application_space`](StreamEndpoint::application_space);
+//! - writes [`to_deliver`](StreamEndpoint::to_deliver) to the application;
+//! - reports which connections break, and while [`half_closed`](StreamEndpoint::half_closed)
+//!   watches for that;
+//! - calls [`StreamEndpoint::handle_timeout`] at [`StreamEndpoint::poll_timeout`].
 
 mod confirming;
 mod failure;
@@ -27,23 +28,26 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use association::{ClientAbort, Cookie, List, Message, Protocol, SharingScheme, Terms};
-use sharing::{Generator, RandomError, Sharing};
+use association::{
+    AssociationMessage, AssociationProtocol, AssociationTerms, ClientHandshakeAbort,
+    ConnectionCookie, CookieList, SharingScheme,
+};
+use sharing::{RandomError, RandomGenerator, SharingParameters};
 use zeroize::Zeroizing;
 
-use self::confirming::Confirming;
-pub(crate) use self::failure::Failure;
-pub use self::failure::ProtocolError;
-use self::rejoining::Rejoining;
+use self::confirming::PendingConfirms;
+pub(crate) use self::failure::StreamFailure;
+pub use self::failure::StreamProtocolError;
+use self::rejoining::StreamRejoinState;
 pub(crate) use self::timers::LostChannelTimeouts;
-use self::timers::Timers;
-use crate::protocol::incoming::{Incoming, Loss};
-use crate::protocol::memory::Lease;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
-use crate::protocol::outgoing::Outgoing;
-use crate::protocol::record::{HEADER_LEN, Kind};
+use self::timers::StreamDeadlines;
+use crate::protocol::incoming::{ChannelLossReason, IncomingRecords};
+use crate::protocol::memory::MemoryLease;
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_REJOIN, OPTION_SINGLE_USE};
+use crate::protocol::outgoing::OutgoingRecords;
+use crate::protocol::record::{HEADER_LEN, MicssRecordKind};
 use crate::protocol::rejoin::RejoinKeys;
-use crate::protocol::target::Refusal;
+use crate::protocol::target::ServiceRefusal;
 
 /// How long sealed records wait for the application's first bytes, to be sent with them.
 const COALESCE_DELAY: Duration = Duration::from_millis(2);
@@ -54,22 +58,22 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the driver must do or know.
 #[derive(Debug)]
-pub(crate) enum Event {
-    /// At a server: the client requests this service. [`Stream::accept`] or [`Stream::refuse`]
-    /// answers.
+pub(crate) enum StreamProtocolEvent {
+    /// At a server: the client requests this service. [`StreamEndpoint::accept`] or
+    /// [`StreamEndpoint::refuse`] answers.
     Requested(Zeroizing<Vec<u8>>),
     /// At a client: the server is connected to the service.
     Opened,
     /// The stream goes on without a channel, which must be closed in both directions. The stream
     /// does not use it any more.
-    Lost(usize, Loss),
+    Lost(usize, ChannelLossReason),
     /// A channel that the stream needs has no connection any more: it must be closed, and nothing
     /// is read from the channel or sent on it until another takes its place.
     Detached(usize),
     /// At a client: a new connection on a channel is wanted. The driver connects it, reads its
-    /// cookie and sends what [`Stream::offer`] returns, and passes the server's answer to
-    /// [`Stream::handle_answer`]; or it reports by [`Stream::handle_rejoin_failed`] that this
-    /// failed.
+    /// cookie and sends what [`StreamEndpoint::offer`] returns, and passes the server's answer to
+    /// [`StreamEndpoint::handle_answer`]; or it reports by [`StreamEndpoint::handle_rejoin_failed`]
+    /// that this failed.
     Rejoin(usize),
     /// At a client: the same, but the path of the channel is lost, and must be probed soon.
     Probe(usize),
@@ -81,8 +85,8 @@ pub(crate) enum Event {
     /// Both directions have ended.
     Finished,
     /// The stream is broken. The application's connection must be reset. There may still be bytes
-    /// to send: [`Event::Closed`] follows.
-    Failed(Failure),
+    /// to send: [`StreamProtocolEvent::Closed`] follows.
+    Failed(StreamFailure),
     /// The channels must be closed: after a failure or, at a server, a refusal, everything was sent
     /// that could be.
     Closed {
@@ -93,7 +97,7 @@ pub(crate) enum Event {
 
 /// A direction that has ended, while the other has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum EndedDirection {
     /// The application is not read any more.
     Sent,
     /// The channels are not read any more.
@@ -101,49 +105,55 @@ pub(crate) enum Half {
 }
 
 /// A client's request.
-pub(crate) struct Request<'a> {
+pub(crate) struct StreamRequest<'a> {
     /// The number of channels that the stream needs.
     pub(crate) threshold: u8,
     /// The cookies of its channels, which are all different.
-    pub(crate) cookies: &'a [Cookie],
+    pub(crate) cookies: &'a [ConnectionCookie],
     /// The service, encoded.
     pub(crate) target: &'a [u8],
     /// Whether there are records: without `integrity = "none"`.
     pub(crate) has_records: bool,
     /// Whether the connections may be reused.
     pub(crate) is_reusable: bool,
-    /// Whether there is no application to read from before [`Event::Opened`] and
-    /// [`Stream::connect_application`].
+    /// Whether there is no application to read from before [`StreamProtocolEvent::Opened`] and
+    /// [`StreamEndpoint::connect_application`].
     pub(crate) waits_for_answer: bool,
 }
 
-impl Request<'_> {
+impl StreamRequest<'_> {
     /// # Panics
     /// If there are fewer channels than needed, or more than a stream may have.
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> AssociationTerms {
         let channels = u8::try_from(self.cookies.len()).expect("checked with the configuration");
         let is_whole = channels == self.threshold;
         let scheme = if is_whole { SharingScheme::Xor } else { SharingScheme::Shamir };
         let raw = if self.has_records { OPTION_REJOIN } else { OPTION_NO_RECORDS };
-        let once = if self.is_reusable { 0 } else { OPTION_ONCE };
-        Terms::new(Protocol::MicssStream, scheme, self.threshold, channels, raw | once)
-            .expect("as many channels as are needed")
+        let once = if self.is_reusable { 0 } else { OPTION_SINGLE_USE };
+        AssociationTerms::new(
+            AssociationProtocol::MicssStream,
+            scheme,
+            self.threshold,
+            channels,
+            raw | once,
+        )
+        .expect("as many channels as are needed")
     }
 }
 
 /// One end of a stream.
 #[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
-pub(crate) struct Stream {
-    terms: Terms,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    phase: Phase,
-    application: Application,
-    timers: Timers,
+pub(crate) struct StreamEndpoint {
+    terms: AssociationTerms,
+    outgoing: OutgoingRecords,
+    incoming: IncomingRecords,
+    phase: StreamPhase,
+    application: ApplicationReadState,
+    timers: StreamDeadlines,
     /// The record that is being delivered: its kind, the length of its payload, and how much of it
     /// the application has taken.
-    delivery: Option<(Kind, usize, usize)>,
-    /// Whether the search for the right channels is running: see [`Stream::has_work`].
+    delivery: Option<(MicssRecordKind, usize, usize)>,
+    /// Whether the search for the right channels is running: see [`StreamEndpoint::has_work`].
     has_work: bool,
     /// The peer's last record has arrived.
     has_received_all: bool,
@@ -153,15 +163,15 @@ pub(crate) struct Stream {
     /// more.
     owes_acknowledgement: bool,
     /// The replacement of the channels' connections.
-    rejoining: Rejoining,
+    rejoining: StreamRejoinState,
     /// Since when the path of each channel has been unusable.
     unusable_since: Vec<Option<Duration>>,
-    events: VecDeque<Event>,
+    events: VecDeque<StreamProtocolEvent>,
 }
 
-enum Phase {
+enum StreamPhase {
     /// A client waits for the channels' confirms.
-    Confirming(Confirming),
+    Confirming(PendingConfirms),
     /// A client waits for the server's answer.
     Answer,
     /// A server waits for the request.
@@ -178,7 +188,7 @@ enum Phase {
 
 /// The state of the application as a source of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Application {
+enum ApplicationReadState {
     /// There is none yet.
     Absent,
     Reading,
@@ -188,7 +198,7 @@ enum Application {
     Sent,
 }
 
-impl Stream {
+impl StreamEndpoint {
     /// A client's end on channels that have these cookies.
     ///
     /// # Errors
@@ -197,22 +207,27 @@ impl Stream {
     /// # Panics
     /// If there are fewer channels than needed, or more than a stream may have.
     pub(crate) fn client(
-        request: &Request<'_>,
+        request: &StreamRequest<'_>,
         lost_channel: LostChannelTimeouts,
-        generator: Generator,
+        generator: RandomGenerator,
         now: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StreamFailure> {
         let terms = request.terms();
-        let list = List::new(terms, request.cookies.to_vec());
-        let list = list.map_err(|error| ProtocolError::from(ClientAbort::from(error)))?;
-        let phase = Phase::Confirming(Confirming::new(list.clone()));
-        let mut stream =
-            Self::new(terms, phase, generator, Timers::new(terms.channels(), lost_channel, now))?;
+        let list = CookieList::new(terms, request.cookies.to_vec());
+        let list =
+            list.map_err(|error| StreamProtocolError::from(ClientHandshakeAbort::from(error)))?;
+        let phase = StreamPhase::Confirming(PendingConfirms::new(list.clone()));
+        let mut stream = Self::new(
+            terms,
+            phase,
+            generator,
+            StreamDeadlines::new(terms.channels(), lost_channel, now),
+        )?;
         stream.drops_records = stream.is_raw();
-        stream.outgoing.precede(Message::List(list).encode());
-        stream.outgoing.seal_payload(Kind::Open, request.target)?;
+        stream.outgoing.precede(AssociationMessage::List(list).encode());
+        stream.outgoing.seal_payload(MicssRecordKind::Open, request.target)?;
         if !request.waits_for_answer {
-            stream.application = Application::Reading;
+            stream.application = ApplicationReadState::Reading;
             stream.hold(now);
         }
         stream.update(now);
@@ -226,62 +241,65 @@ impl Stream {
     /// If there are no random bytes.
     ///
     /// # Panics
-    /// If there are fewer channels than needed, or more bytes than [`Incoming::put`] takes.
+    /// If there are fewer channels than needed, or more bytes than [`IncomingRecords::put`] takes.
     pub(crate) fn server<'a>(
-        list: List,
+        list: CookieList,
         channels: impl IntoIterator<Item = (usize, &'a [u8])>,
         lost_channel: Duration,
-        generator: Generator,
+        generator: RandomGenerator,
         now: Duration,
     ) -> Result<Self, RandomError> {
         let patience = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
         let terms = list.terms();
-        let timers = Timers::new(terms.channels(), patience, now);
-        let mut stream = Self::new(terms, Phase::Request, generator, timers)?;
-        stream.outgoing.precede(Message::Confirm(list).encode());
+        let timers = StreamDeadlines::new(terms.channels(), patience, now);
+        let mut stream = Self::new(terms, StreamPhase::Request, generator, timers)?;
+        stream.outgoing.precede(AssociationMessage::Confirm(list).encode());
         let mut is_there = vec![false; stream.unusable_since.len()];
         for (channel, rest) in channels {
             is_there[channel] = true;
             stream.incoming.put(channel, rest);
         }
         for missing in stream.channels().filter(|&channel| !is_there[channel]) {
-            assert!(stream.lose(missing, Loss::Missing), "as many channels as are needed");
+            assert!(
+                stream.lose(missing, ChannelLossReason::Missing),
+                "as many channels as are needed"
+            );
         }
         stream.update(now);
         Ok(stream)
     }
 
     fn new(
-        terms: Terms,
-        phase: Phase,
-        mut generator: Generator,
-        timers: Timers,
+        terms: AssociationTerms,
+        phase: StreamPhase,
+        mut generator: RandomGenerator,
+        timers: StreamDeadlines,
     ) -> Result<Self, RandomError> {
         let sharing = match terms.scheme() {
-            SharingScheme::Xor => Sharing::xor(terms.channels()),
-            SharingScheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
+            SharingScheme::Xor => SharingParameters::xor(terms.channels()),
+            SharingScheme::Shamir => SharingParameters::shamir(terms.threshold(), terms.channels()),
         };
         let sharing = sharing.expect("terms are consistent");
-        let mut incoming = Incoming::new(sharing, generator.array()?);
+        let mut incoming = IncomingRecords::new(sharing, generator.array()?);
         incoming.expect_opening();
-        let mut outgoing = Outgoing::new(sharing, generator);
+        let mut outgoing = OutgoingRecords::new(sharing, generator);
         if may_rejoin(terms) {
             outgoing.keep();
         }
-        let is_client = matches!(phase, Phase::Confirming(_));
+        let is_client = matches!(phase, StreamPhase::Confirming(_));
         Ok(Self {
             terms,
             outgoing,
             incoming,
             phase,
-            application: Application::Absent,
+            application: ApplicationReadState::Absent,
             timers,
             delivery: None,
             has_work: false,
             has_received_all: false,
             drops_records: false,
             owes_acknowledgement: false,
-            rejoining: Rejoining::new(is_client, terms.channels().into()),
+            rejoining: StreamRejoinState::new(is_client, terms.channels().into()),
             unusable_since: vec![None; terms.channels().into()],
             events: VecDeque::new(),
         })
@@ -289,7 +307,12 @@ impl Stream {
 
     /// Long records need memory of these leases from now on, and shares that are kept for channels
     /// whose connections are replaced that of the last.
-    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease, kept: Lease) {
+    pub(crate) fn limit_memory(
+        &mut self,
+        outgoing: MemoryLease,
+        incoming: MemoryLease,
+        kept: MemoryLease,
+    ) {
         self.outgoing.limit_memory(outgoing, kept);
         self.incoming.limit_memory(incoming);
     }
@@ -312,28 +335,32 @@ impl Stream {
 
     /// Whether the channels end with the stream.
     fn is_once(&self) -> bool {
-        self.terms.options() & (OPTION_NO_RECORDS | OPTION_ONCE) != 0
+        self.terms.options() & (OPTION_NO_RECORDS | OPTION_SINGLE_USE) != 0
     }
 
-    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost or behind.
+    /// After [`StreamProtocolEvent::Finished`]: whether the channels may be reused. Then none is
+    /// lost or behind.
     pub(crate) fn is_reusable(&self) -> bool {
-        let is_whole = self.outgoing.is_whole() && self.incoming.is_whole();
-        let is_level = self.incoming.is_level() && !self.rejoining.has_rejoined();
+        let is_whole = self.outgoing.has_all_channels() && self.incoming.has_all_channels();
+        let is_level = self.incoming.is_caught_up() && !self.rejoining.has_rejoined();
         !self.is_once() && is_whole && is_level
     }
 
-    /// After [`Event::Finished`]: the bytes that were read from a channel behind the stream's end.
-    pub(crate) fn rest(&self, channel: usize) -> &[u8] {
-        self.incoming.rest(channel)
+    /// After [`StreamProtocolEvent::Finished`]: the bytes that were read from a channel behind the
+    /// stream's end.
+    pub(crate) fn trailing_bytes(&self, channel: usize) -> &[u8] {
+        self.incoming.trailing_bytes(channel)
     }
 
     /// The direction that has ended, if one has and the other has not. Its connections are not used
     /// any more, so a driver watches them meanwhile, and reports if they break: the application,
     /// and without records also the channels, which with records are used to the stream's end.
-    pub(crate) fn half_closed(&self) -> Option<Half> {
-        match (self.application == Application::Sent, self.has_received_all, &self.phase) {
-            (true, false, Phase::Confirming(_) | Phase::Answer | Phase::Open) => Some(Half::Sent),
-            (false, true, Phase::Open) if self.is_raw() => Some(Half::Received),
+    pub(crate) fn half_closed(&self) -> Option<EndedDirection> {
+        match (self.application == ApplicationReadState::Sent, self.has_received_all, &self.phase) {
+            (true, false, StreamPhase::Confirming(_) | StreamPhase::Answer | StreamPhase::Open) => {
+                Some(EndedDirection::Sent)
+            }
+            (false, true, StreamPhase::Open) if self.is_raw() => Some(EndedDirection::Received),
             _ => None,
         }
     }
@@ -342,11 +369,11 @@ impl Stream {
 
     /// At a server: the service is connected. Tells the client, and carries what the service sends.
     pub(crate) fn accept(&mut self, now: Duration) {
-        if !matches!(self.phase, Phase::Connecting) {
+        if !matches!(self.phase, StreamPhase::Connecting) {
             return;
         }
         // A client that has already sent something waits for the service's answer.
-        let may_hold = self.incoming.patience().is_some();
+        let may_hold = self.incoming.next_record_timeout().is_some();
         if let Err(error) = self.seal_opened() {
             self.fail(error.into(), now);
             return;
@@ -355,8 +382,8 @@ impl Stream {
             self.incoming.drop_records();
             self.drops_records = true;
         }
-        self.phase = Phase::Open;
-        self.application = Application::Reading;
+        self.phase = StreamPhase::Open;
+        self.application = ApplicationReadState::Reading;
         if may_hold {
             self.hold(now);
         }
@@ -371,23 +398,23 @@ impl Stream {
             .transpose()?;
         let payload = keys.as_ref().map(RejoinKeys::encode).unwrap_or_default();
         self.rejoining.set_keys(keys);
-        self.outgoing.seal_payload(Kind::Opened, &payload)
+        self.outgoing.seal_payload(MicssRecordKind::Opened, &payload)
     }
 
     /// At a server: the service is not connected. Tells the client why.
-    pub(crate) fn refuse(&mut self, refusal: Refusal, now: Duration) {
-        if !matches!(self.phase, Phase::Connecting) {
+    pub(crate) fn refuse(&mut self, refusal: ServiceRefusal, now: Duration) {
+        if !matches!(self.phase, StreamPhase::Connecting) {
             return;
         }
-        if let Err(error) = self.outgoing.seal_payload(Kind::Refused, &[refusal as u8]) {
+        if let Err(error) = self.outgoing.seal_payload(MicssRecordKind::Refused, &[refusal as u8]) {
             self.fail(error.into(), now);
             return;
         }
         if self.is_raw() {
             self.incoming.drop_records();
         }
-        self.application = Application::Ended;
-        self.phase = Phase::Refused;
+        self.application = ApplicationReadState::Ended;
+        self.phase = StreamPhase::Refused;
         self.timers.limit(Some(now + REFUSED_TIMEOUT));
         self.update(now);
     }
@@ -395,8 +422,8 @@ impl Stream {
     /// At a client whose application has waited for the answer: the application is read from now
     /// on.
     pub(crate) fn connect_application(&mut self, now: Duration) {
-        if self.application == Application::Absent {
-            self.application = Application::Reading;
+        if self.application == ApplicationReadState::Absent {
+            self.application = ApplicationReadState::Reading;
             self.timers.sent(now);
         }
     }
@@ -405,15 +432,16 @@ impl Stream {
     /// payloads have no headers.
     fn hold(&mut self, now: Duration) {
         if !self.is_raw() {
-            self.timers.hold(now + COALESCE_DELAY);
+            self.timers.start_coalescing(now + COALESCE_DELAY);
         }
     }
 
     /// Whether the application should be read.
     pub(crate) fn wants_application(&self) -> bool {
-        let is_next = (self.outgoing.is_settled() || self.timers.is_held()) && !self.drops_records;
-        let is_running = !matches!(self.phase, Phase::Aborting | Phase::Over);
-        self.application == Application::Reading && is_next && is_running
+        let is_next = (self.outgoing.is_sent_on_enough() || self.timers.is_coalescing())
+            && !self.drops_records;
+        let is_running = !matches!(self.phase, StreamPhase::Aborting | StreamPhase::Over);
+        self.application == ApplicationReadState::Reading && is_next && is_running
     }
 
     /// The buffer for the application's next bytes, of which `available` have arrived. Only while
@@ -424,8 +452,8 @@ impl Stream {
     }
 
     /// Whether the end can be sent together with the first `len` bytes of
-    /// [`Stream::application_space`], so that it is useful to know whether the application has
-    /// ended behind them.
+    /// [`StreamEndpoint::application_space`], so that it is useful to know whether the application
+    /// has ended behind them.
     pub(crate) fn end_fits_behind(&self, len: usize) -> bool {
         self.outgoing.room() >= 2 * HEADER_LEN + len
     }
@@ -434,7 +462,7 @@ impl Stream {
     /// none, or if `is_end`.
     pub(crate) fn handle_application(&mut self, len: usize, is_end: bool, now: Duration) {
         let sealed = self.seal_application(len, is_end || len == 0);
-        self.timers.release();
+        self.timers.stop_coalescing();
         self.timers.sent(now);
         if let Err(error) = sealed {
             self.fail(error.into(), now);
@@ -449,14 +477,14 @@ impl Stream {
         // If there is no space for the end, the application reports it again.
         if is_end && (len == 0 || self.outgoing.room() >= HEADER_LEN) {
             self.outgoing.finish()?;
-            self.application = Application::Ended;
+            self.application = ApplicationReadState::Ended;
         }
         Ok(())
     }
 
     /// The application's connection is broken.
     pub(crate) fn handle_application_error(&mut self, now: Duration) {
-        self.fail(Failure::Application, now);
+        self.fail(StreamFailure::Application, now);
         self.update(now);
     }
 
@@ -482,17 +510,17 @@ impl Stream {
 
     /// The bytes to send next on a channel.
     pub(crate) fn to_send(&self, channel: usize) -> &[u8] {
-        let is_silent = self.timers.is_held()
-            || matches!(self.phase, Phase::Over)
+        let is_silent = self.timers.is_coalescing()
+            || matches!(self.phase, StreamPhase::Over)
             || !self.has_connection(channel);
-        if is_silent { &[] } else { self.outgoing.rest(channel) }
+        if is_silent { &[] } else { self.outgoing.unsent(channel) }
     }
 
     /// A channel has taken the next `len` bytes.
     pub(crate) fn handle_sent(&mut self, channel: usize, len: usize, now: Duration) {
         self.outgoing.advance(channel, len);
         self.timers.sent(now);
-        if self.outgoing.is_settled() {
+        if self.outgoing.is_sent_on_enough() {
             self.update(now);
         }
     }
@@ -500,7 +528,7 @@ impl Stream {
     /// The channels to read from, the one furthest behind first.
     pub(crate) fn wanted(&self) -> Vec<usize> {
         match &self.phase {
-            Phase::Confirming(confirming) => confirming.wanted(),
+            StreamPhase::Confirming(confirming) => confirming.wanted(),
             _ if self.is_receiving() && !self.has_work => {
                 self.incoming.wanted().filter(|&channel| self.has_connection(channel)).collect()
             }
@@ -523,7 +551,7 @@ impl Stream {
     /// The buffer for the next bytes of a channel that is wanted.
     pub(crate) fn space(&mut self, channel: usize) -> &mut [u8] {
         match &mut self.phase {
-            Phase::Confirming(confirming) => confirming.space(channel),
+            StreamPhase::Confirming(confirming) => confirming.space(channel),
             _ => self.incoming.space(channel),
         }
     }
@@ -532,7 +560,7 @@ impl Stream {
     /// there are none.
     pub(crate) fn handle_received(&mut self, channel: usize, len: usize, now: Duration) {
         self.timers.received(now);
-        if let Phase::Confirming(confirming) = &mut self.phase {
+        if let StreamPhase::Confirming(confirming) = &mut self.phase {
             if let Some(why) = confirming.handle_received(channel, len, now) {
                 self.lose_or_fail(channel, why, now);
             }
@@ -552,10 +580,11 @@ impl Stream {
     pub(crate) fn handle_broken(&mut self, channel: usize, kind: io::ErrorKind, now: Duration) {
         // The server resets it when it takes another. What it has brought until then counts.
         let is_replaced = self.rejoining.has_offer(channel) && self.wait_for_rejoin(channel, now);
-        let goes_on =
-            is_replaced || self.lose(channel, Loss::Broken) || self.wait_for_rejoin(channel, now);
+        let goes_on = is_replaced
+            || self.lose(channel, ChannelLossReason::Broken)
+            || self.wait_for_rejoin(channel, now);
         if !goes_on {
-            self.fail(Failure::Channel { channel, kind }, now);
+            self.fail(StreamFailure::Channel { channel, kind }, now);
         }
         self.update(now);
     }
@@ -574,7 +603,7 @@ impl Stream {
 }
 
 /// Whether connections may be replaced.
-fn may_rejoin(terms: Terms) -> bool {
+fn may_rejoin(terms: AssociationTerms) -> bool {
     terms.options() & (OPTION_REJOIN | OPTION_NO_RECORDS) == OPTION_REJOIN
 }
 

@@ -10,14 +10,14 @@ const MAX_NAME: usize = 255;
 
 /// A host and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
-    host: Host,
+pub struct ServiceTarget {
+    host: TargetHost,
     port: u16,
 }
 
 /// A host: an address, or a name that the server resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum TargetHost {
     /// An address. An IPv4 address that is mapped to IPv6, as `::ffff:127.0.0.1`, is that IPv4
     /// address.
     Address(IpAddr),
@@ -28,7 +28,7 @@ pub enum Host {
 
 /// Why bytes or a text are not a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
+pub enum ServiceTargetError {
     /// The address type is not IPv4, a name, or IPv6.
     #[error("unknown address type {0}")]
     UnknownType(u8),
@@ -51,21 +51,21 @@ pub enum TargetError {
 
 /// The result of parsing the first bytes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed<T> {
+pub enum ParsedPrefix<T> {
     /// The value, and its length in bytes.
     Done(T, usize),
     /// At least so many more bytes are needed.
     Missing(usize),
 }
 
-impl Target {
+impl ServiceTarget {
     /// A target with an address.
     pub fn address(address: SocketAddr) -> Self {
-        Self { host: Host::Address(address.ip().to_canonical()), port: address.port() }
+        Self { host: TargetHost::Address(address.ip().to_canonical()), port: address.port() }
     }
 
     /// The host.
-    pub fn host(&self) -> &Host {
+    pub fn host(&self) -> &TargetHost {
         &self.host
     }
 
@@ -78,36 +78,36 @@ impl Target {
     ///
     /// # Errors
     /// If `bytes` does not begin with a valid target.
-    pub fn parse_prefix(bytes: &[u8]) -> Result<Parsed<Self>, TargetError> {
+    pub fn parse_prefix(bytes: &[u8]) -> Result<ParsedPrefix<Self>, ServiceTargetError> {
         let (head, len) = match bytes {
             [1, ..] => (1, 4),
             [4, ..] => (1, 16),
-            [] | [3] => return Ok(Parsed::Missing(1)),
+            [] | [3] => return Ok(ParsedPrefix::Missing(1)),
             [3, len, ..] => (2, usize::from(*len)),
-            [other, ..] => return Err(TargetError::UnknownType(*other)),
+            [other, ..] => return Err(ServiceTargetError::UnknownType(*other)),
         };
         let end = head + len + 2;
         let Some((address, [high, low])) = bytes.get(head..end).and_then(<[u8]>::split_last_chunk)
         else {
-            return Ok(Parsed::Missing(end - bytes.len()));
+            return Ok(ParsedPrefix::Missing(end - bytes.len()));
         };
         let host = match (head, <[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
-            (1, Ok(v4), _) => Host::Address(Ipv4Addr::from(v4).into()),
-            (1, _, Ok(v6)) => Host::Address(Ipv6Addr::from(v6).to_canonical()),
+            (1, Ok(v4), _) => TargetHost::Address(Ipv4Addr::from(v4).into()),
+            (1, _, Ok(v6)) => TargetHost::Address(Ipv6Addr::from(v6).to_canonical()),
             _ => parse_host(address)?,
         };
-        Ok(Parsed::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
+        Ok(ParsedPrefix::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
     }
 
     /// Parses a target that is all of `bytes`.
     ///
     /// # Errors
     /// If `bytes` is not exactly one target.
-    pub fn parse(bytes: &[u8]) -> Result<Self, TargetError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ServiceTargetError> {
         match Self::parse_prefix(bytes)? {
-            Parsed::Done(target, len) if len == bytes.len() => Ok(target),
-            Parsed::Done(..) => Err(TargetError::Trailing),
-            Parsed::Missing(_) => Err(TargetError::Short),
+            ParsedPrefix::Done(target, len) if len == bytes.len() => Ok(target),
+            ParsedPrefix::Done(..) => Err(ServiceTargetError::Trailing),
+            ParsedPrefix::Missing(_) => Err(ServiceTargetError::Short),
         }
     }
 
@@ -115,15 +115,15 @@ impl Target {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + MAX_NAME + 2);
         match &self.host {
-            Host::Address(IpAddr::V4(address)) => {
+            TargetHost::Address(IpAddr::V4(address)) => {
                 bytes.push(1);
                 bytes.extend(address.octets());
             }
-            Host::Address(IpAddr::V6(address)) => {
+            TargetHost::Address(IpAddr::V6(address)) => {
                 bytes.push(4);
                 bytes.extend(address.octets());
             }
-            Host::Name(name) => {
+            TargetHost::Name(name) => {
                 bytes.push(3);
                 // A valid name has at most 255 bytes.
                 bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
@@ -137,43 +137,45 @@ impl Target {
 
 /// A host as an application writes it. The text of an address is that address, also where a name is
 /// expected: browsers send every host as a name.
-fn parse_host(bytes: &[u8]) -> Result<Host, TargetError> {
+fn parse_host(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
     let text = str::from_utf8(bytes).unwrap_or_default();
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bracketed.unwrap_or(text).parse::<Ipv6Addr>() {
-        Ok(address) => Ok(Host::Address(address.to_canonical())),
+        Ok(address) => Ok(TargetHost::Address(address.to_canonical())),
         Err(_) => parse_name(bytes),
     }
 }
 
-fn parse_name(bytes: &[u8]) -> Result<Host, TargetError> {
+fn parse_name(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
     let valid = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
     if bytes.is_empty() || bytes.len() > MAX_NAME || !bytes.iter().all(valid) {
-        return Err(TargetError::BadName);
+        return Err(ServiceTargetError::BadName);
     }
     let name: String = bytes.iter().map(|b| char::from(b.to_ascii_lowercase())).collect();
-    Ok(name.parse::<Ipv4Addr>().map_or(Host::Name(name), |address| Host::Address(address.into())))
+    Ok(name
+        .parse::<Ipv4Addr>()
+        .map_or(TargetHost::Name(name), |address| TargetHost::Address(address.into())))
 }
 
-impl FromStr for Target {
-    type Err = TargetError;
+impl FromStr for ServiceTarget {
+    type Err = ServiceTargetError;
 
     /// Parses `HOST:PORT`, with an IPv6 address in brackets.
-    fn from_str(text: &str) -> Result<Self, TargetError> {
+    fn from_str(text: &str) -> Result<Self, ServiceTargetError> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self::address(address));
         }
-        let (host, port) = text.rsplit_once(':').ok_or(TargetError::BadPort)?;
-        let port = port.parse().map_err(|_| TargetError::BadPort)?;
+        let (host, port) = text.rsplit_once(':').ok_or(ServiceTargetError::BadPort)?;
+        let port = port.parse().map_err(|_| ServiceTargetError::BadPort)?;
         Ok(Self { host: parse_name(host.as_bytes())?, port })
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServiceTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            Host::Address(address) => SocketAddr::new(*address, self.port).fmt(f),
-            Host::Name(name) => write!(f, "{name}:{}", self.port),
+            TargetHost::Address(address) => SocketAddr::new(*address, self.port).fmt(f),
+            TargetHost::Name(name) => write!(f, "{name}:{}", self.port),
         }
     }
 }
@@ -181,7 +183,7 @@ impl fmt::Display for Target {
 /// Why the server did not connect to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum ServiceRefusal {
     /// The request was not a target.
     #[error("the server does not understand the request")]
     Malformed = 1,
@@ -199,7 +201,7 @@ pub enum Refusal {
     Unreachable = 5,
 }
 
-impl Refusal {
+impl ServiceRefusal {
     /// The refusal with this code.
     pub fn from_byte(byte: u8) -> Option<Self> {
         [
@@ -222,39 +224,45 @@ mod tests {
     #[test]
     fn texts() {
         for text in ["127.0.0.1:80", "[::1]:443", "example.org:8080", "a-b_c.d:1"] {
-            let target: Target = text.parse().unwrap();
+            let target: ServiceTarget = text.parse().unwrap();
             assert_eq!(target.to_string(), text);
-            assert_eq!(Target::parse(&target.encode()), Ok(target));
+            assert_eq!(ServiceTarget::parse(&target.encode()), Ok(target));
         }
-        assert_eq!("EXAMPLE.org:1".parse::<Target>().unwrap().to_string(), "example.org:1");
+        assert_eq!("EXAMPLE.org:1".parse::<ServiceTarget>().unwrap().to_string(), "example.org:1");
         for (text, error) in [
-            ("example.org", TargetError::BadPort),
-            ("example.org:http", TargetError::BadPort),
-            ("example.org:65536", TargetError::BadPort),
-            (":80", TargetError::BadName),
-            ("exa mple:80", TargetError::BadName),
-            ("::1:80", TargetError::BadName),
+            ("example.org", ServiceTargetError::BadPort),
+            ("example.org:http", ServiceTargetError::BadPort),
+            ("example.org:65536", ServiceTargetError::BadPort),
+            (":80", ServiceTargetError::BadName),
+            ("exa mple:80", ServiceTargetError::BadName),
+            ("::1:80", ServiceTargetError::BadName),
         ] {
-            assert_eq!(text.parse::<Target>(), Err(error), "{text}");
+            assert_eq!(text.parse::<ServiceTarget>(), Err(error), "{text}");
         }
     }
 
     #[test]
     fn bytes_from_rfc_1928() {
-        let target = Target::parse(b"\x03\x0bexample.org\x01\xBB").unwrap();
+        let target = ServiceTarget::parse(b"\x03\x0bexample.org\x01\xBB").unwrap();
         assert_eq!(target.to_string(), "example.org:443");
-        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0, 80]).unwrap().to_string(), "10.0.0.1:80");
-        assert_eq!(Target::parse(&[2, 0]), Err(TargetError::UnknownType(2)));
-        assert_eq!(Target::parse(&[3, 0, 0, 80]), Err(TargetError::BadName));
-        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0]), Err(TargetError::Short));
-        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0, 80, 0]), Err(TargetError::Trailing));
+        assert_eq!(
+            ServiceTarget::parse(&[1, 10, 0, 0, 1, 0, 80]).unwrap().to_string(),
+            "10.0.0.1:80"
+        );
+        assert_eq!(ServiceTarget::parse(&[2, 0]), Err(ServiceTargetError::UnknownType(2)));
+        assert_eq!(ServiceTarget::parse(&[3, 0, 0, 80]), Err(ServiceTargetError::BadName));
+        assert_eq!(ServiceTarget::parse(&[1, 10, 0, 0, 1, 0]), Err(ServiceTargetError::Short));
+        assert_eq!(
+            ServiceTarget::parse(&[1, 10, 0, 0, 1, 0, 80, 0]),
+            Err(ServiceTargetError::Trailing)
+        );
     }
 
     #[test]
     fn a_name_that_is_an_address_is_that_address() {
         let parse = |name: &str| {
             let len = u8::try_from(name.len()).unwrap();
-            Target::parse(&[&[3, len], name.as_bytes(), &[0, 80]].concat())
+            ServiceTarget::parse(&[&[3, len], name.as_bytes(), &[0, 80]].concat())
         };
         for (name, expected) in [
             ("127.0.0.1", "127.0.0.1:80"),
@@ -267,25 +275,28 @@ mod tests {
         ] {
             let target = parse(name).unwrap();
             assert_eq!(target, expected.parse().unwrap(), "{name}");
-            assert!(matches!(target.host(), Host::Address(_)), "{name}");
-            assert_eq!(Target::parse(&target.encode()), Ok(target), "{name}");
+            assert!(matches!(target.host(), TargetHost::Address(_)), "{name}");
+            assert_eq!(ServiceTarget::parse(&target.encode()), Ok(target), "{name}");
         }
         let mapped = [&[4][..], &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), &[0, 80]].concat();
-        assert_eq!(Target::parse(&mapped).unwrap().to_string(), "127.0.0.1:80");
-        assert_eq!("[::ffff:127.0.0.1]:80".parse::<Target>().unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!(ServiceTarget::parse(&mapped).unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!(
+            "[::ffff:127.0.0.1]:80".parse::<ServiceTarget>().unwrap().to_string(),
+            "127.0.0.1:80"
+        );
         for name in ["127.0.0.1.example.org", "1.2.3", "256.0.0.1", "a-1"] {
-            assert!(matches!(parse(name).unwrap().host(), Host::Name(_)), "{name}");
+            assert!(matches!(parse(name).unwrap().host(), TargetHost::Name(_)), "{name}");
         }
         for name in ["[127.0.0.1]", "[::1", "::1]", "[]", "[::1]x", "fe80::1%eth0", ":::"] {
-            assert_eq!(parse(name), Err(TargetError::BadName), "{name}");
+            assert_eq!(parse(name), Err(ServiceTargetError::BadName), "{name}");
         }
     }
 
     proptest! {
         #[test]
         fn what_parses_encodes_to_itself(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(Parsed::Done(target, len)) = Target::parse_prefix(&bytes) {
-                let again = Target::parse(&target.encode());
+            if let Ok(ParsedPrefix::Done(target, len)) = ServiceTarget::parse_prefix(&bytes) {
+                let again = ServiceTarget::parse(&target.encode());
                 prop_assert_eq!(again, Ok(target));
                 prop_assert!(len <= bytes.len());
             }
@@ -293,9 +304,9 @@ mod tests {
 
         #[test]
         fn missing_bytes_are_counted(name in "[a-z][a-z0-9.-]{0,254}", port: u16) {
-            let bytes = Target { host: Host::Name(name), port }.encode();
+            let bytes = ServiceTarget { host: TargetHost::Name(name), port }.encode();
             for cut in 0..bytes.len() {
-                let Ok(Parsed::Missing(missing)) = Target::parse_prefix(&bytes[..cut]) else {
+                let Ok(ParsedPrefix::Missing(missing)) = ServiceTarget::parse_prefix(&bytes[..cut]) else {
                     panic!("cut at {cut}");
                 };
                 prop_assert!(missing >= 1 && cut + missing <= bytes.len());

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 
-use sunder_micss::client::Client;
-use sunder_micss::config::{ClientConfig, ServerConfig};
-use sunder_micss::server::{Handle, Server};
-use sunder_micss::target::Target;
+use sunder_micss::client::MicssClient;
+use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
+use sunder_micss::server::{MicssServer, MicssServerHandle};
+use sunder_micss::target::ServiceTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -64,8 +64,8 @@ pub(crate) async fn start_server(toml: &str) -> Running {
 }
 
 /// Runs a server. Returns its handle, too.
-pub(crate) async fn start_watched_server(toml: &str) -> (Running, Handle) {
-    let server = Server::bind(ServerConfig::from_toml(toml).unwrap()).await.unwrap();
+pub(crate) async fn start_watched_server(toml: &str) -> (Running, MicssServerHandle) {
+    let server = MicssServer::bind(MicssServerConfig::from_toml(toml).unwrap()).await.unwrap();
     let handle = server.handle();
     let addresses = server.local_addresses().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -75,7 +75,7 @@ pub(crate) async fn start_watched_server(toml: &str) -> (Running, Handle) {
 
 /// Runs a client.
 pub(crate) async fn start_client(toml: &str) -> Running {
-    let client = Client::bind(ClientConfig::from_toml(toml).unwrap()).await.unwrap();
+    let client = MicssClient::bind(MicssClientConfig::from_toml(toml).unwrap()).await.unwrap();
     let addresses = client.local_addresses().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(client.run(async { _ = stopped.await }));
@@ -90,7 +90,7 @@ pub(crate) async fn ask(proxy: SocketAddr, service: SocketAddr) -> (TcpStream, u
     stream.read_exact(&mut method).await.unwrap();
     assert_eq!(method, [5, 0]);
     let mut request = vec![5, 1, 0];
-    request.extend(Target::address(service).encode());
+    request.extend(ServiceTarget::address(service).encode());
     stream.write_all(&request).await.unwrap();
     let mut reply = [0; 10];
     stream.read_exact(&mut reply).await.unwrap();

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use crate::common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
-use sunder_micss::client::{Client, Handle};
-use sunder_micss::config::{ClientConfig, ServerConfig};
-use sunder_micss::server::Server;
-use sunder_micss::status::Streams;
+use sunder_micss::client::{MicssClient, MicssClientHandle};
+use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
+use sunder_micss::server::MicssServer;
+use sunder_micss::status::StreamCounts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -27,18 +27,18 @@ async fn echo() -> SocketAddr {
 /// A running client.
 struct RunningClient {
     addresses: Vec<SocketAddr>,
-    handle: Handle,
+    handle: MicssClientHandle,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl RunningClient {
     async fn start(toml: &str) -> Self {
-        Self::with(ClientConfig::from_toml(toml).unwrap()).await
+        Self::with(MicssClientConfig::from_toml(toml).unwrap()).await
     }
 
-    async fn with(config: ClientConfig) -> Self {
-        let client = Client::bind(config).await.unwrap();
+    async fn with(config: MicssClientConfig) -> Self {
+        let client = MicssClient::bind(config).await.unwrap();
         let (addresses, handle) = (client.local_addresses().unwrap(), client.handle());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(client.run(async { _ = stopped.await }));
@@ -46,16 +46,16 @@ impl RunningClient {
     }
 
     async fn reload(&self, toml: &str) -> Result<Vec<SocketAddr>, String> {
-        let config = ClientConfig::from_toml(toml).unwrap();
+        let config = MicssClientConfig::from_toml(toml).unwrap();
         self.handle.reload(config).await.map_err(|error| error.to_string())
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> StreamCounts {
         self.handle.status().streams
     }
 
     /// Waits until a condition holds.
-    async fn until(&self, what: &str, is: impl Fn(&Streams) -> bool) {
+    async fn until(&self, what: &str, is: impl Fn(&StreamCounts) -> bool) {
         let wait = async {
             while !is(&self.streams()) {
                 tokio::task::yield_now().await;
@@ -98,7 +98,7 @@ async fn streams_and_bytes_are_counted() {
     assert_eq!(code, 0);
     check_both_directions(&mut stream, &[7; 10_000]).await;
     let status = client.handle.status();
-    assert_eq!(status.streams, Streams { under_way: 1, ..Streams::default() });
+    assert_eq!(status.streams, StreamCounts { under_way: 1, ..StreamCounts::default() });
     for (channel, address) in status.channels.iter().zip(&server.addresses) {
         assert_eq!(channel.server, address.to_string());
         for bytes in [channel.sent_bytes, channel.received_bytes] {
@@ -173,7 +173,7 @@ async fn a_client_reloads_with_open_streams() {
     check_both_directions(&mut second, b"over three channels").await;
     let mut third = TcpStream::connect(forward).await.unwrap();
     check_both_directions(&mut third, b"by the forward").await;
-    let Streams { under_way, broken, .. } = client.streams();
+    let StreamCounts { under_way, broken, .. } = client.streams();
     assert_eq!((under_way, broken), (3, 0));
 
     // And it is removed again.
@@ -216,8 +216,9 @@ async fn a_failed_reload_changes_nothing() {
 #[tokio::test]
 async fn a_server_reloads_with_open_streams() {
     let services = [echo().await, echo().await];
-    let config = |allow: SocketAddr| ServerConfig::from_toml(&server_toml(2, allow, "tamper-code"));
-    let server = Server::bind(config(services[0]).unwrap()).await.unwrap();
+    let config =
+        |allow: SocketAddr| MicssServerConfig::from_toml(&server_toml(2, allow, "tamper-code"));
+    let server = MicssServer::bind(config(services[0]).unwrap()).await.unwrap();
     let (addresses, handle) = (server.local_addresses().unwrap(), server.handle());
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(server.run(async { _ = stopped.await }));
@@ -284,7 +285,7 @@ async fn peers_have_channels_of_their_own() {
 async fn idle_connections_do_not_exclude_others() {
     let service = echo().await;
     let toml = format!("max_waiting = 64\n{}", server_toml(2, service, "tamper-code"));
-    let server = Server::bind(ServerConfig::from_toml(&toml).unwrap()).await.unwrap();
+    let server = MicssServer::bind(MicssServerConfig::from_toml(&toml).unwrap()).await.unwrap();
     let (addresses, handle) = (server.local_addresses().unwrap(), server.handle());
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(server.run(async { _ = stopped.await }));
@@ -326,9 +327,9 @@ async fn channels_are_learnt_from_the_peer() {
         "listen = [\"{first}\", \"{second}\"]\nallow = [\"{service}\"]\n\
          [directory]\nlisten = [\"{told}\"]\nshared_key = \"key\"\n"
     );
-    let mut server = ServerConfig::from_toml(&server).unwrap();
+    let mut server = MicssServerConfig::from_toml(&server).unwrap();
     server.config_dir = place.path().to_owned();
-    let running = Server::bind(server.clone()).await.unwrap();
+    let running = MicssServer::bind(server.clone()).await.unwrap();
     let handle = running.handle();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(running.run(async { _ = stopped.await }));
@@ -338,7 +339,7 @@ async fn channels_are_learnt_from_the_peer() {
              [[directory.trust]]\nnetwork = \"127.0.0.0/8\"\nshared_key = \"{key}\"\n",
             told.port()
         );
-        let mut config = ClientConfig::from_toml(&toml).unwrap();
+        let mut config = MicssClientConfig::from_toml(&toml).unwrap();
         config.config_dir = place.path().to_owned();
         RunningClient::with(config)
     };

@@ -2,16 +2,18 @@
 //! whichever channel is fast, and the end of a channel is not taken for the stream's.
 
 use proptest::prelude::*;
-use sharing::{Generator, Sharing, Splitter, tamper};
-use sunder_micss::incoming::{Incoming, SEED_LEN};
-use sunder_micss::outgoing::Outgoing;
-use sunder_micss::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
+use sharing::{RandomGenerator, SharingParameters, Splitter, tamper};
+use sunder_micss::incoming::{IncomingRecords, SEED_LEN};
+use sunder_micss::outgoing::OutgoingRecords;
+use sunder_micss::record::{
+    HEADER_LEN, MAX_PAYLOAD, MAX_RECORD, MicssRecordError, MicssRecordKind,
+};
 
 /// The maximum distance of a channel ahead of the consumed bytes.
 const MAX_AHEAD: usize = MAX_RECORD + HEADER_LEN;
 
 /// A kind and a payload.
-type Item = (Kind, Vec<u8>);
+type Item = (MicssRecordKind, Vec<u8>);
 
 /// A small random generator, so that a failing case can be repeated from its seed.
 struct Choices(u64);
@@ -30,8 +32,8 @@ impl Choices {
 
 /// Both ends of one direction and the channels between them.
 struct Line {
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: OutgoingRecords,
+    incoming: IncomingRecords,
     channels: Vec<Channel>,
     /// The number of consumed bytes of each channel.
     used: usize,
@@ -54,9 +56,9 @@ struct Channel {
 
 impl Line {
     fn new(n: u8, records: bool, seed: u64) -> Self {
-        let sharing = Sharing::xor(n).unwrap();
-        let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
-        let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
+        let sharing = SharingParameters::xor(n).unwrap();
+        let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
+        let mut incoming = IncomingRecords::new(sharing, [7; SEED_LEN]);
         if !records {
             outgoing.drop_records();
             incoming.drop_records();
@@ -67,7 +69,7 @@ impl Line {
     }
 
     /// Sends all items as far as possible, sometimes several together.
-    fn send(&mut self, items: &[Item]) -> Result<(), RecordError> {
+    fn send(&mut self, items: &[Item]) -> Result<(), MicssRecordError> {
         let followers = items.iter().skip(1).map(Some).chain([None]);
         for ((kind, payload), follower) in items.iter().zip(followers) {
             self.outgoing.make_room(payload.len());
@@ -80,7 +82,7 @@ impl Line {
                     continue;
                 }
             }
-            while !self.outgoing.is_taken() {
+            while !self.outgoing.is_sent_on_all() {
                 let channel = self.choices.below(self.channels.len());
                 self.take_from_sender(channel);
                 self.pass_on()?;
@@ -93,7 +95,7 @@ impl Line {
     }
 
     fn take_from_sender(&mut self, channel: usize) {
-        let rest = self.outgoing.rest(channel);
+        let rest = self.outgoing.unsent(channel);
         let len = piece(&mut self.choices, rest.len());
         let Channel { under_way, sent, cut, .. } = &mut self.channels[channel];
         // Bytes after the cut are lost.
@@ -104,7 +106,7 @@ impl Line {
     }
 
     /// Passes some bytes in flight to the receiver. Returns whether there were any.
-    fn pass_on(&mut self) -> Result<bool, RecordError> {
+    fn pass_on(&mut self) -> Result<bool, MicssRecordError> {
         self.check_wanted();
         let wanted: Vec<usize> = self.incoming.wanted().collect();
         let ready = |&&i: &&usize| {
@@ -136,13 +138,13 @@ impl Line {
         self.incoming.filled(channel, len);
     }
 
-    fn take_all(&mut self) -> Result<(), RecordError> {
+    fn take_all(&mut self) -> Result<(), MicssRecordError> {
         while let Some(received) = self.incoming.take_next()? {
             let header = if self.records { HEADER_LEN } else { 0 };
             self.used += header + received.payload.len();
             let kind = received.kind;
             self.got.push((kind, received.payload.to_vec()));
-            if kind == Kind::Finish {
+            if kind == MicssRecordKind::Finish {
                 return Ok(());
             }
         }
@@ -151,7 +153,11 @@ impl Line {
         }
         let begun =
             self.channels.iter().any(|channel| channel.closed || channel.received > self.used);
-        assert_eq!(self.incoming.patience().is_some(), begun, "patience once something has begun");
+        assert_eq!(
+            self.incoming.next_record_timeout().is_some(),
+            begun,
+            "patience once something has begun"
+        );
         Ok(())
     }
 
@@ -167,13 +173,13 @@ impl Line {
     }
 
     /// Passes all bytes in flight to the receiver.
-    fn settle(&mut self) -> Result<(), RecordError> {
+    fn settle(&mut self) -> Result<(), MicssRecordError> {
         while self.pass_on()? {}
         Ok(())
     }
 
     /// Ends every channel at the sender's position, unless it ended before.
-    fn end(&mut self) -> Result<(), RecordError> {
+    fn end(&mut self) -> Result<(), MicssRecordError> {
         for channel in &mut self.channels {
             channel.cut.get_or_insert(channel.sent);
         }
@@ -196,7 +202,7 @@ fn join(items: &[Item]) -> Vec<u8> {
 }
 
 /// Payloads that fit into a record.
-fn fitting(lens: Vec<(usize, u8)>, kinds: &[Kind]) -> Vec<Item> {
+fn fitting(lens: Vec<(usize, u8)>, kinds: &[MicssRecordKind]) -> Vec<Item> {
     let items = lens.into_iter().map(|(len, kind)| {
         let payload = (0..len.min(MAX_PAYLOAD))
             .map(|i| i.wrapping_mul(7).wrapping_add(len).to_le_bytes()[0])
@@ -212,22 +218,27 @@ fn lens() -> impl Strategy<Value = Vec<(usize, u8)>> {
     prop::collection::vec((len, any::<u8>()), 0..12)
 }
 
-const ANY_KIND: [Kind; 4] = [Kind::Data, Kind::Open, Kind::Opened, Kind::Refused];
+const ANY_KIND: [MicssRecordKind; 4] = [
+    MicssRecordKind::Data,
+    MicssRecordKind::Open,
+    MicssRecordKind::Opened,
+    MicssRecordKind::Refused,
+];
 
 /// Bytes that fit into one record are sent as one if they are available at once, such as a web page
 /// of 4 KiB with its header, and its end.
 #[test]
 fn available_bytes_are_sent_in_one_record() {
-    for first in [None, Some(Kind::Opened)] {
+    for first in [None, Some(MicssRecordKind::Opened)] {
         for len in [1, 4096 + 300, MAX_PAYLOAD - 2 * HEADER_LEN] {
-            let sharing = Sharing::xor(2).unwrap();
-            let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+            let sharing = SharingParameters::xor(2).unwrap();
+            let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
             if let Some(kind) = first {
                 outgoing.seal_payload(kind, &[]).unwrap();
             }
             outgoing.make_room(len);
             assert!(outgoing.payload_mut().len() >= len, "{len} bytes behind {first:?}");
-            outgoing.seal(Kind::Data, len).unwrap();
+            outgoing.seal(MicssRecordKind::Data, len).unwrap();
             assert!(outgoing.room() >= HEADER_LEN, "the end behind {len} bytes behind {first:?}");
         }
     }
@@ -239,7 +250,7 @@ proptest! {
     #[test]
     fn records_arrive_as_they_were_sent(n in 1..=5u8, lens in lens(), last in 4..=5u8, seed: u64) {
         let mut items = fitting(lens, &ANY_KIND);
-        items.push((if last == 4 { Kind::Finish } else { Kind::Abort }, Vec::new()));
+        items.push((if last == 4 { MicssRecordKind::Finish } else { MicssRecordKind::Abort }, Vec::new()));
         let mut line = Line::new(n, true, seed);
         line.send(&items).unwrap();
         line.settle().unwrap();
@@ -248,12 +259,12 @@ proptest! {
 
     #[test]
     fn bytes_arrive_as_they_were_sent(n in 1..=5u8, lens in lens(), seed: u64) {
-        let items = fitting(lens, &[Kind::Data]);
+        let items = fitting(lens, &[MicssRecordKind::Data]);
         let mut line = Line::new(n, false, seed);
         line.send(&items).unwrap();
         line.end().unwrap();
-        prop_assert_eq!(line.got.pop(), Some((Kind::Finish, Vec::new())));
-        prop_assert!(line.got.iter().all(|(kind, _)| *kind == Kind::Data));
+        prop_assert_eq!(line.got.pop(), Some((MicssRecordKind::Finish, Vec::new())));
+        prop_assert!(line.got.iter().all(|(kind, _)| *kind == MicssRecordKind::Data));
         prop_assert!(join(&line.got) == join(&items));
     }
 
@@ -269,7 +280,7 @@ proptest! {
             channel.cut = (!one || i == victim).then_some(at.index(total + 1));
         }
         let error = line.send(&items).and_then(|()| line.end()).unwrap_err();
-        let RecordError::Unfinished { channel } = error else { panic!("{error}") };
+        let MicssRecordError::Unfinished { channel } = error else { panic!("{error}") };
         prop_assert!(!one || channel == victim || at.index(total + 1) == total);
         prop_assert!(items.starts_with(&line.got));
     }
@@ -277,14 +288,14 @@ proptest! {
     /// Without records, the later end of the other channels reveals the early end of one.
     #[test]
     fn uneven_ends_are_an_error(n in 2..=5u8, lens in lens(), at: prop::sample::Index, seed: u64) {
-        let items = fitting(lens, &[Kind::Data]);
+        let items = fitting(lens, &[MicssRecordKind::Data]);
         let sent = join(&items);
         prop_assume!(!sent.is_empty());
         let mut line = Line::new(n, false, seed);
         let victim = line.choices.below(usize::from(n));
         line.channels[victim].cut = Some(at.index(sent.len()));
         let error = line.send(&items).and_then(|()| line.end()).unwrap_err();
-        prop_assert_eq!(error, RecordError::Uneven);
+        prop_assert_eq!(error, MicssRecordError::Uneven);
         prop_assert!(sent.starts_with(&join(&line.got)));
     }
 }
@@ -297,7 +308,7 @@ fn long_records_and_idle_times() {
             let mut line = Line::new(n, records, u64::from(n));
             let mut sent = Vec::new();
             for round in 0..3u8 {
-                line.send(&[(Kind::Data, vec![round; 10])]).unwrap();
+                line.send(&[(MicssRecordKind::Data, vec![round; 10])]).unwrap();
                 line.settle().unwrap();
                 line.outgoing.shrink();
                 line.incoming.shrink();
@@ -320,8 +331,8 @@ fn long_records_and_idle_times() {
 
 impl Line {
     fn send_without_shrinking(&mut self, payload: &[u8]) {
-        self.outgoing.seal_payload(Kind::Data, payload).unwrap();
-        while !self.outgoing.is_taken() {
+        self.outgoing.seal_payload(MicssRecordKind::Data, payload).unwrap();
+        while !self.outgoing.is_sent_on_all() {
             let channel = self.choices.below(self.channels.len());
             self.take_from_sender(channel);
             self.pass_on().unwrap();
@@ -334,34 +345,34 @@ impl Line {
 #[test]
 fn the_last_record_may_arrive_with_the_end_of_the_channels() {
     let mut line = Line::new(3, true, 1);
-    line.outgoing.seal_payload(Kind::Finish, &[]).unwrap();
+    line.outgoing.seal_payload(MicssRecordKind::Finish, &[]).unwrap();
     for channel in 0..3 {
-        let share = line.outgoing.rest(channel).to_vec();
+        let share = line.outgoing.unsent(channel).to_vec();
         line.incoming.space(channel)[..share.len()].copy_from_slice(&share);
         line.incoming.filled(channel, share.len());
         line.incoming.close(channel);
     }
     assert_eq!(
         line.incoming.take_next().unwrap().map(|received| received.kind),
-        Some(Kind::Finish)
+        Some(MicssRecordKind::Finish)
     );
 }
 
 /// A later version may have more kinds; this one reports an unknown kind.
 #[test]
 fn an_unknown_kind_is_reported() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let message = [99, 0, 0, 1, 42];
     let code = tamper::protect(&[&message], &mut generator).unwrap();
     let record = [&code[..], &message].concat();
-    let sharing = Sharing::xor(2).unwrap();
+    let sharing = SharingParameters::xor(2).unwrap();
     let mut shares = [vec![0; record.len()], vec![0; record.len()]];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
     Splitter::new(sharing).split(&record, &mut views, &mut generator).unwrap();
-    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
+    let mut incoming = IncomingRecords::new(sharing, [7; SEED_LEN]);
     for (channel, share) in shares.iter().enumerate() {
         incoming.space(channel)[..share.len()].copy_from_slice(share);
         incoming.filled(channel, share.len());
     }
-    assert_eq!(incoming.take_next().err(), Some(RecordError::UnknownKind(99)));
+    assert_eq!(incoming.take_next().err(), Some(MicssRecordError::UnknownKind(99)));
 }

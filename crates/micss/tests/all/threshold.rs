@@ -5,15 +5,16 @@ use std::task::Poll;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sharing::{Generator, Sharing};
+use sharing::{RandomGenerator, SharingParameters};
 use sunder_micss::incoming::{
-    Incoming, LATE_SHARE_TIMEOUT, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT,
+    ChannelLossReason, IncomingRecords, LATE_SHARE_TIMEOUT, RECORD_TIMEOUT, SEED_LEN,
+    STALLED_CHANNEL_TIMEOUT,
 };
-use sunder_micss::outgoing::Outgoing;
-use sunder_micss::record::{HEADER_LEN, Kind, RecordError};
+use sunder_micss::outgoing::OutgoingRecords;
+use sunder_micss::record::{HEADER_LEN, MicssRecordError, MicssRecordKind};
 
 /// A kind and a payload.
-type Item = (Kind, Vec<u8>);
+type Item = (MicssRecordKind, Vec<u8>);
 
 /// A fault of a channel from some byte on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,15 +59,15 @@ impl Fault {
 
 /// A stream with payloads of these lengths: the records, and the bytes of each channel.
 fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
-    let sharing = Sharing::shamir(k, n).unwrap();
-    let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+    let sharing = SharingParameters::shamir(k, n).unwrap();
+    let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
     let mut channels = vec![Vec::new(); n.into()];
     let mut records = Vec::new();
-    let mut send = |outgoing: &mut Outgoing, kind, payload: &[u8]| {
+    let mut send = |outgoing: &mut OutgoingRecords, kind, payload: &[u8]| {
         outgoing.seal_payload(kind, payload).unwrap();
         for (channel, bytes) in channels.iter_mut().enumerate() {
-            bytes.extend_from_slice(outgoing.rest(channel));
-            outgoing.advance(channel, outgoing.rest(channel).len());
+            bytes.extend_from_slice(outgoing.unsent(channel));
+            outgoing.advance(channel, outgoing.unsent(channel).len());
         }
         records.push((kind, payload.to_vec()));
     };
@@ -75,11 +76,11 @@ fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let (piece, later) = rest.split_at(rest.len().min(outgoing.payload_mut().len()));
-            send(&mut outgoing, Kind::Data, piece);
+            send(&mut outgoing, MicssRecordKind::Data, piece);
             rest = later;
         }
     }
-    send(&mut outgoing, Kind::Finish, &[]);
+    send(&mut outgoing, MicssRecordKind::Finish, &[]);
     (records, channels)
 }
 
@@ -87,7 +88,7 @@ fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
 #[derive(Debug, PartialEq)]
 enum End {
     Finished,
-    Failed(RecordError),
+    Failed(MicssRecordError),
     Stuck,
 }
 
@@ -97,9 +98,10 @@ fn receive(
     k: u8,
     channels: &[(Vec<u8>, bool)],
     pieces: &[usize],
-) -> (Vec<Item>, End, Vec<(usize, Loss)>) {
+) -> (Vec<Item>, End, Vec<(usize, ChannelLossReason)>) {
     let n = u8::try_from(channels.len()).unwrap();
-    let mut incoming = Incoming::new(Sharing::shamir(k, n).unwrap(), [7; SEED_LEN]);
+    let mut incoming =
+        IncomingRecords::new(SharingParameters::shamir(k, n).unwrap(), [7; SEED_LEN]);
     let mut given = vec![0; channels.len()];
     let mut closed = vec![false; channels.len()];
     let (mut got, mut lost) = (Vec::new(), Vec::new());
@@ -109,7 +111,7 @@ fn receive(
             match incoming.take_next() {
                 Ok(Some(received)) => {
                     got.push((received.kind, received.payload.to_vec()));
-                    if received.kind == Kind::Finish {
+                    if received.kind == MicssRecordKind::Finish {
                         lost.extend(std::iter::from_fn(|| incoming.poll_lost()));
                         return (got, End::Finished, lost);
                     }
@@ -124,7 +126,7 @@ fn receive(
             given[channel] < bytes.len() || *ends && !closed[channel]
         };
         let Some(channel) = incoming.wanted().find(ready) else {
-            let is_limited = incoming.patience().is_some();
+            let is_limited = incoming.next_record_timeout().is_some();
             if is_limited && (incoming.skip_late() || incoming.lose_stalled()) {
                 continue;
             }
@@ -165,7 +167,7 @@ struct Outcome {
     sent: Vec<Item>,
     got: Vec<Item>,
     end: End,
-    lost: Vec<(usize, Loss)>,
+    lost: Vec<(usize, ChannelLossReason)>,
 }
 
 /// Runs a stream whose first channels, in this order, have faults.
@@ -209,7 +211,7 @@ proptest! {
         prop_assert!(got == sent);
         for (channel, why) in lost {
             let place = order[..bad].iter().position(|&bad| bad == channel);
-            let honest = matches!(why, Loss::Tampered) && place.is_none();
+            let honest = matches!(why, ChannelLossReason::Tampered) && place.is_none();
             prop_assert!(!honest, "channel {} is called a faulty", channel);
         }
     }
@@ -254,8 +256,8 @@ fn changes_that_cancel_each_other_accuse_no_honest_channel() {
 fn too_few_channels_are_an_error() {
     let faults = [Fault::Ends(500), Fault::Ends(700)];
     let Outcome { got, end, lost, .. } = run((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
-    assert_eq!(end, End::Failed(RecordError::Unfinished { channel: 2 }));
-    assert_eq!((got.len(), lost), (1, vec![(0, Loss::Ended)]));
+    assert_eq!(end, End::Failed(MicssRecordError::Unfinished { channel: 2 }));
+    assert_eq!((got.len(), lost), (1, vec![(0, ChannelLossReason::Ended)]));
     let faults = [Fault::Stops(500), Fault::Stops(700)];
     let Outcome { end, lost, .. } = run((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
     assert_eq!((end, lost), (End::Stuck, vec![]));
@@ -267,20 +269,21 @@ fn a_byte_inserted_between_two_records_breaks_no_stream() {
     for channel in 0..3 {
         let (records, mut channels) = shared(2, 3, &[100]);
         channels[channel].insert(0, 0x5A);
-        let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
-        let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
+        let mut incoming =
+            IncomingRecords::new(SharingParameters::shamir(2, 3).unwrap(), [7; SEED_LEN]);
+        let give = |incoming: &mut IncomingRecords, channel: usize, bytes: &[u8]| {
             incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
             incoming.filled(channel, bytes.len());
         };
         give(&mut incoming, channel, &[0x5A]);
         assert!(incoming.take_next().unwrap().is_none());
-        assert_eq!(incoming.patience(), None);
+        assert_eq!(incoming.next_record_timeout(), None);
         for (other, bytes) in channels.iter().enumerate() {
             give(&mut incoming, other, &bytes[usize::from(other == channel)..]);
         }
         let first = incoming.take_next().unwrap().unwrap();
         assert_eq!((first.kind, first.payload), (records[0].0, &records[0].1[..]));
-        assert_eq!(incoming.poll_lost(), Some((channel, Loss::Tampered)));
+        assert_eq!(incoming.poll_lost(), Some((channel, ChannelLossReason::Tampered)));
     }
 }
 
@@ -288,18 +291,25 @@ fn a_byte_inserted_between_two_records_breaks_no_stream() {
 #[test]
 fn a_channel_is_late_when_enough_others_have_delivered() {
     let (_, channels) = shared(2, 3, &[100]);
-    let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
-    let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
+    let mut incoming =
+        IncomingRecords::new(SharingParameters::shamir(2, 3).unwrap(), [7; SEED_LEN]);
+    let give = |incoming: &mut IncomingRecords, channel: usize, bytes: &[u8]| {
         incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
         incoming.filled(channel, bytes.len());
         assert!(incoming.take_next().unwrap().is_none());
     };
     give(&mut incoming, 0, &channels[0][..60]);
-    assert_eq!((incoming.patience(), incoming.can_lose_stalled()), (None, false));
+    assert_eq!((incoming.next_record_timeout(), incoming.can_lose_stalled()), (None, false));
     give(&mut incoming, 1, &channels[1][..20]);
-    assert_eq!((incoming.patience(), incoming.can_lose_stalled()), (Some(RECORD_TIMEOUT), false));
+    assert_eq!(
+        (incoming.next_record_timeout(), incoming.can_lose_stalled()),
+        (Some(RECORD_TIMEOUT), false)
+    );
     give(&mut incoming, 1, &channels[1][20..60]);
-    assert_eq!((incoming.patience(), incoming.skip_late()), (Some(LATE_SHARE_TIMEOUT), true));
+    assert_eq!(
+        (incoming.next_record_timeout(), incoming.skip_late()),
+        (Some(LATE_SHARE_TIMEOUT), true)
+    );
 }
 
 /// Two of three channels carry a stream, the third brings its shares later. `change` alters the
@@ -307,7 +317,7 @@ fn a_channel_is_late_when_enough_others_have_delivered() {
 struct Late {
     records: Vec<Item>,
     channels: Vec<Vec<u8>>,
-    incoming: Incoming,
+    incoming: IncomingRecords,
     given: [usize; 3],
 }
 
@@ -315,7 +325,8 @@ impl Late {
     fn new(lens: &[usize], change: impl Fn(&mut [Vec<u8>])) -> Self {
         let (records, mut channels) = shared(2, 3, lens);
         change(&mut channels);
-        let incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
+        let incoming =
+            IncomingRecords::new(SharingParameters::shamir(2, 3).unwrap(), [7; SEED_LEN]);
         Self { records, channels, incoming, given: [0; 3] }
     }
 
@@ -364,10 +375,10 @@ fn a_late_channel_is_behind_until_it_has_caught_up() {
                 assert!(stream.incoming.skip_late());
             }
             stream.assert_next(record);
-            assert!(!stream.incoming.is_level());
+            assert!(!stream.incoming.is_caught_up());
         }
         stream.give(late, 2);
-        assert!(stream.incoming.is_level());
+        assert!(stream.incoming.is_caught_up());
         // The share of any channel is needed again.
         stream.give(others[0], 3);
         stream.give(late, 3);
@@ -396,7 +407,7 @@ fn a_changed_share_does_not_replace_a_late_one() {
             stream.assert_none();
             assert!(stream.incoming.skip_late(), "byte {at} of {wrong}");
             stream.assert_none();
-            let patience = stream.incoming.patience();
+            let patience = stream.incoming.next_record_timeout();
             assert!(
                 patience == Some(STALLED_CHANNEL_TIMEOUT) && !stream.incoming.skip_late()
                     || patience == Some(RECORD_TIMEOUT),
@@ -404,7 +415,7 @@ fn a_changed_share_does_not_replace_a_late_one() {
             );
             stream.give(late, 0);
             stream.assert_next(0);
-            assert_eq!(stream.incoming.poll_lost(), Some((wrong, Loss::Tampered)));
+            assert_eq!(stream.incoming.poll_lost(), Some((wrong, ChannelLossReason::Tampered)));
         }
     }
 }
@@ -418,7 +429,11 @@ fn a_faulty_channel_is_found_among_sixteen() {
         let Outcome { sent, got, end, lost } =
             run((8, 16), &[100], &[channel], &[Fault::ChangesOne(at, 1)], &[piece]);
         assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
-        assert_eq!(lost, [(channel, Loss::Tampered)], "byte {at} of channel {channel}");
+        assert_eq!(
+            lost,
+            [(channel, ChannelLossReason::Tampered)],
+            "byte {at} of channel {channel}"
+        );
     }
 }
 
@@ -427,7 +442,7 @@ fn a_faulty_channel_is_found_among_sixteen() {
 fn an_undecidable_dispute_fails_at_once() {
     let faults = [Fault::ChangesOne(5, 1), Fault::Ends(80)];
     let Outcome { end, .. } = run((2, 3), &[100], &[0, 1], &faults, &[36]);
-    assert_eq!(end, End::Failed(RecordError::Tampered));
+    assert_eq!(end, End::Failed(MicssRecordError::Tampered));
 }
 
 /// Off-path attackers can send these and cause their examination.
@@ -435,22 +450,24 @@ fn an_undecidable_dispute_fails_at_once() {
 fn a_record_that_opens_a_stream_is_short() {
     for (len, fits) in [(512 - HEADER_LEN, true), (513 - HEADER_LEN, false)] {
         let (_, channels) = shared(2, 2, &[len]);
-        let mut incoming = Incoming::new(Sharing::shamir(2, 2).unwrap(), [7; SEED_LEN]);
+        let mut incoming =
+            IncomingRecords::new(SharingParameters::shamir(2, 2).unwrap(), [7; SEED_LEN]);
         incoming.expect_opening();
         for (channel, bytes) in channels.iter().enumerate() {
             incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
             incoming.filled(channel, bytes.len());
         }
         let taken = incoming.take_next().map(|received| received.is_some());
-        assert_eq!(taken, if fits { Ok(true) } else { Err(RecordError::Tampered) });
+        assert_eq!(taken, if fits { Ok(true) } else { Err(MicssRecordError::Tampered) });
     }
 }
 
 /// A stream that opens, on 16 channels of which four change one byte. Returns its end and the lost
 /// channels.
-fn opened_with_faults(faulty: &[usize], at: usize) -> (Result<bool, RecordError>, Vec<usize>) {
+fn opened_with_faults(faulty: &[usize], at: usize) -> (Result<bool, MicssRecordError>, Vec<usize>) {
     let (_, channels) = shared(8, 16, &[400]);
-    let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap(), [7; SEED_LEN]);
+    let mut incoming =
+        IncomingRecords::new(SharingParameters::shamir(8, 16).unwrap(), [7; SEED_LEN]);
     incoming.expect_opening();
     for (channel, bytes) in channels.iter().enumerate() {
         let bytes = &bytes[..HEADER_LEN + 400];
@@ -484,11 +501,12 @@ fn outvoted_faulty_channels_prevent_no_opening() {
 #[test]
 fn a_search_is_done_in_slices() {
     for (opening, len, slices) in [(true, 476, 3..10), (false, 4000, 150..1000)] {
-        let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap(), [7; SEED_LEN]);
+        let mut incoming =
+            IncomingRecords::new(SharingParameters::shamir(8, 16).unwrap(), [7; SEED_LEN]);
         if opening {
             incoming.expect_opening();
         }
-        let mut random = Generator::seeded().unwrap();
+        let mut random = RandomGenerator::seeded().unwrap();
         for channel in 0..16 {
             let mut share: Vec<u8> = Vec::new();
             while share.len() < HEADER_LEN + len {
@@ -515,7 +533,7 @@ fn a_search_is_done_in_slices() {
                 Err(error) => break Err(error),
             }
         };
-        assert_eq!(end, Err(RecordError::Tampered));
+        assert_eq!(end, Err(MicssRecordError::Tampered));
         assert!(slices.contains(&turns), "{turns} turns for {len} bytes");
     }
 }
@@ -529,7 +547,7 @@ fn a_faulty_channel_is_identified() {
                 run((2, 3), &[100, 1000, 100], &[channel], &[Fault::ChangesOne(at, 1)], &[512]);
             assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
             // The last channel's payload is not examined while the first two form a record.
-            let is_named = lost == [(channel, Loss::Tampered)];
+            let is_named = lost == [(channel, ChannelLossReason::Tampered)];
             assert!(
                 is_named || lost.is_empty() && channel == 2,
                 "byte {at} of {channel}: {lost:?}"

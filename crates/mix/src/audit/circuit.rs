@@ -1,18 +1,18 @@
 //! What the two parties of an audit compute.
 
-use circuit::{Builder, Schedule, Wire, constant};
+use circuit::{CircuitBuilder, CircuitSchedule, Wire, constant};
 
 use super::{HASH_BITS, input_count};
-use crate::Shape;
+use crate::MailboxShape;
 
 /// Whether all slots that are not zero are a member's own, and not more than s.
 ///
 /// The garbler has a bit for each slot: whether it is the member's. The evaluator has the hash of
 /// each slot, without its mask: the garbler has exchanged the labels of 0 and 1 where the hash of
 /// the mask has a one, so that the mask takes no gate.
-pub(super) fn schedule(shape: &Shape) -> Schedule {
+pub(super) fn schedule(shape: &MailboxShape) -> CircuitSchedule {
     let inputs = [shape.slots(), shape.slots() * HASH_BITS].map(input_count);
-    let mut builder = Builder::new(&inputs);
+    let mut builder = CircuitBuilder::new(&inputs);
     let [own, hashes] = [builder.input(0), builder.input(1)];
     let (mut written, mut allowed) = (Vec::new(), Vec::new());
     for (&own, hash) in own.iter().zip(hashes.chunks(HASH_BITS)) {
@@ -27,12 +27,12 @@ pub(super) fn schedule(shape: &Shape) -> Schedule {
     let too_many = builder.less(&most, &count);
     let few = builder.not(too_many);
     let is_right = builder.and(are_own, few);
-    Schedule::new(&builder.finish(&[&[is_right]]))
+    CircuitSchedule::new(&builder.finish(&[&[is_right]]))
 }
 
 /// At least as many ANDs as the circuit has: each slot takes [`HASH_BITS`] to compare with zero and
 /// to allow it, one to join what is allowed, and some more than one to count it.
-pub(super) fn max_ands(shape: &Shape) -> usize {
+pub(super) fn max_ands(shape: &MailboxShape) -> usize {
     (HASH_BITS + 3) * shape.slots() + 64
 }
 
@@ -46,7 +46,7 @@ mod tests {
     fn the_circuit_is_as_the_plain_reference_says() {
         let mut random = fastrand::Rng::with_seed(1);
         for (members, slots, writes) in [(2, 1, 1), (2, 2, 1), (3, 3, 2), (5, 4, 4), (9, 7, 3)] {
-            let shape = Shape::new(members, slots, writes, 3, 64).unwrap();
+            let shape = MailboxShape::new(members, slots, writes, 3, 64).unwrap();
             let schedule = schedule(&shape);
             let mut counts = [0; 2];
             for _ in 0..400 {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_number_of_gates_is_bounded() {
         for (members, slots) in [(2, 1), (3, 2), (16, 2), (100, 2), (31, 33), (512, 4)] {
-            let shape = Shape::new(members, slots, 1, 3, 64).unwrap();
+            let shape = MailboxShape::new(members, slots, 1, 3, 64).unwrap();
             let ands = usize::try_from(schedule(&shape).shape().ands).unwrap();
             assert!(ands <= max_ands(&shape) && ands > 32 * shape.slots(), "{ands}");
         }

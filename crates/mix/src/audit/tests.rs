@@ -2,8 +2,8 @@ use super::*;
 
 const ROUND: u64 = 9;
 
-fn key() -> GroupKey {
-    GroupKey::new([4; 32])
+fn key() -> MixGroupKey {
+    MixGroupKey::new([4; 32])
 }
 
 fn participant(member: u16) -> Participant {
@@ -11,7 +11,7 @@ fn participant(member: u16) -> Participant {
 }
 
 /// An update of a member, without anything in its slots.
-fn masked(shape: &Shape, participant: Participant) -> Mailbox {
+fn masked(shape: &MailboxShape, participant: Participant) -> Mailbox {
     let mut update = Mailbox::new(shape);
     key().mask(ROUND, &participant).fill(&mut update);
     update
@@ -24,13 +24,13 @@ struct Audited {
     is_right: bool,
 }
 
-fn audit(shape: &Shape, update: &Mailbox, participant: Participant, seed: u64) -> Audited {
+fn audit(shape: &MailboxShape, update: &Mailbox, participant: Participant, seed: u64) -> Audited {
     let mut random = fastrand::Rng::with_seed(seed);
     let blocks = [(); 3].map(|()| Block::from(random.u128(..)));
-    let (auditor, set_up) = Auditor::new(blocks);
+    let (auditor, set_up) = UpdateAuditor::new(blocks);
     let drawn: [u8; RANDOM_LEN] = std::array::from_fn(|_| random.u8(..));
-    let (evaluation, choices) = Evaluation::new(shape, update, &set_up, &drawn).unwrap();
-    let subject = Subject { shape, key: &key(), round: ROUND, participant };
+    let (evaluation, choices) = AuditEvaluation::new(shape, update, &set_up, &drawn).unwrap();
+    let subject = AuditSubject { shape, key: &key(), round: ROUND, participant };
     let tables = auditor.tables(&subject, &choices).unwrap();
     assert_eq!(set_up.len(), SET_UP_LEN);
     assert_eq!(choices.len(), choices_len(shape));
@@ -44,8 +44,8 @@ fn what_is_written_into_own_slots_only_is_right() {
     let mut random = fastrand::Rng::with_seed(2);
     let mut verdicts = [0; 2];
     for (slots, writes, slot_len) in [(1, 1, 64), (2, 1, 100), (3, 2, 96), (2, 2, 4096)] {
-        let shape = Shape::new(4, slots, writes, 3, slot_len).unwrap();
-        let order = Order::new(&key(), ROUND, &shape);
+        let shape = MailboxShape::new(4, slots, writes, 3, slot_len).unwrap();
+        let order = SlotPermutation::new(&key(), ROUND, &shape);
         for member in 0..4 {
             for foreign in [None, Some(order.sentinel()), Some(order.slot((member + 1) % 4, 0))] {
                 let subject = participant(u16::try_from(member).unwrap());
@@ -70,7 +70,7 @@ fn what_is_written_into_own_slots_only_is_right() {
 /// The mask of another round, nonce or member leaves nothing of an update in order.
 #[test]
 fn an_update_of_another_exchange_is_wrong() {
-    let shape = Shape::new(4, 2, 1, 3, 64).unwrap();
+    let shape = MailboxShape::new(4, 2, 1, 3, 64).unwrap();
     let update = masked(&shape, participant(1));
     assert!(audit(&shape, &update, participant(1), 1).is_right);
     let other = Participant { nonce: [7; 16], ..participant(1) };
@@ -80,46 +80,49 @@ fn an_update_of_another_exchange_is_wrong() {
 
 #[test]
 fn messages_of_another_length_are_refused() {
-    let shape = Shape::new(3, 2, 1, 3, 64).unwrap();
+    let shape = MailboxShape::new(3, 2, 1, 3, 64).unwrap();
     let update = masked(&shape, participant(1));
     let blocks = || [1, 2, 3].map(Block::from);
-    let (_, set_up) = Auditor::new(blocks());
-    let begin = |set_up: &[u8]| Evaluation::new(&shape, &update, set_up, &[4; RANDOM_LEN]);
+    let (_, set_up) = UpdateAuditor::new(blocks());
+    let begin = |set_up: &[u8]| AuditEvaluation::new(&shape, &update, set_up, &[4; RANDOM_LEN]);
     let (_, choices) = begin(&set_up).unwrap();
     let key = key();
-    let subject = Subject { shape: &shape, key: &key, round: ROUND, participant: participant(1) };
-    let tables = |choices: &[u8]| Auditor::new(blocks()).0.tables(&subject, choices);
+    let subject =
+        AuditSubject { shape: &shape, key: &key, round: ROUND, participant: participant(1) };
+    let tables = |choices: &[u8]| UpdateAuditor::new(blocks()).0.tables(&subject, choices);
     let answer = tables(&choices).unwrap();
     let changed = |message: &[u8]| {
         [message[1..].to_vec(), message[..message.len() - 1].to_vec(), [message, &[0]].concat()]
     };
     for set_up in changed(&set_up) {
-        assert!(matches!(begin(&set_up), Err(AuditError::Length { .. })));
+        assert!(matches!(begin(&set_up), Err(UpdateAuditError::Length { .. })));
     }
     for choices in changed(&choices) {
-        assert!(matches!(tables(&choices), Err(AuditError::Length { .. })));
+        assert!(matches!(tables(&choices), Err(UpdateAuditError::Length { .. })));
     }
     for answer in changed(&answer) {
         let (evaluation, _) = begin(&set_up).unwrap();
-        assert!(matches!(evaluation.verdict(&answer), Err(AuditError::Length { .. })));
+        assert!(matches!(evaluation.verdict(&answer), Err(UpdateAuditError::Length { .. })));
     }
-    assert!(matches!(begin(&vec![0xFF; SET_UP_LEN]), Err(AuditError::Transfer(_))));
+    assert!(matches!(begin(&vec![0xFF; SET_UP_LEN]), Err(UpdateAuditError::Transfer(_))));
 }
 
 /// With other choices in some columns than in others it could learn bits of the offset, and with
 /// the offset all that the auditor has.
 #[test]
 fn a_proxy_that_deviates_in_the_transfers_is_found_out() {
-    let shape = Shape::new(3, 2, 1, 3, 64).unwrap();
+    let shape = MailboxShape::new(3, 2, 1, 3, 64).unwrap();
     let update = masked(&shape, participant(1));
     let key = key();
-    let subject = Subject { shape: &shape, key: &key, round: ROUND, participant: participant(1) };
+    let subject =
+        AuditSubject { shape: &shape, key: &key, round: ROUND, participant: participant(1) };
     let begin = POINT_LEN + EXTENSION.reply_len();
     for at in [begin, begin + 100] {
         // With half of the bits of the offset a change of a row has no effect.
         let found = (0..20).filter(|&seed| {
-            let (auditor, set_up) = Auditor::new([1, 2, 3].map(|it| Block::from(it + 10 * seed)));
-            let made = Evaluation::new(&shape, &update, &set_up, &[4; RANDOM_LEN]);
+            let (auditor, set_up) =
+                UpdateAuditor::new([1, 2, 3].map(|it| Block::from(it + 10 * seed)));
+            let made = AuditEvaluation::new(&shape, &update, &set_up, &[4; RANDOM_LEN]);
             let mut choices = made.unwrap().1;
             choices[at] ^= 1;
             auditor.tables(&subject, &choices).is_err()
@@ -132,8 +135,8 @@ fn a_proxy_that_deviates_in_the_transfers_is_found_out() {
 /// receives labels and tables whose bits are as often 0 as 1.
 #[test]
 fn messages_do_not_depend_on_what_was_written() {
-    let shape = Shape::new(5, 4, 2, 3, 64).unwrap();
-    let order = Order::new(&key(), ROUND, &shape);
+    let shape = MailboxShape::new(5, 4, 2, 3, 64).unwrap();
+    let order = SlotPermutation::new(&key(), ROUND, &shape);
     let mut lengths = Vec::new();
     for offsets in [[0, 1], [0, 3], [2, 3]] {
         let mut update = masked(&shape, participant(3));
@@ -158,10 +161,10 @@ fn messages_do_not_depend_on_what_was_written() {
 
 #[test]
 fn messages_fit_where_audits_are_made() {
-    let of = |members| Shape::new(members, 16, 1, 3, 64).unwrap();
+    let of = |members| MailboxShape::new(members, 16, 1, 3, 64).unwrap();
     assert_eq!(max_message_len(&of(1024)), 0);
     assert!(max_message_len(&of(1023)) < 20 << 20);
     // N = 201: 1.1 kB a slot.
-    let shape = Shape::new(100, 2, 1, 12, 256).unwrap();
+    let shape = MailboxShape::new(100, 2, 1, 12, 256).unwrap();
     assert!(max_message_len(&shape) < 232_000, "{}", max_message_len(&shape));
 }

@@ -3,32 +3,34 @@
 
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
-use crate::epoch::{Epoch, EpochError, MemberInfo};
-use crate::group_key::GroupKey;
-use crate::membership::{Announcement, Name, Notice, OpenError, Prekey, PrekeySecret};
-use crate::random::Random;
-use crate::reader::{Reader, put_text};
-use crate::shape::{MEMBERS, Shape};
+use crate::epoch::{GroupMember, MemberEpoch, MemberEpochError};
+use crate::group_key::MixGroupKey;
+use crate::membership::{
+    EpochAnnouncement, MemberName, MemberNotice, OpenAnnouncementError, Prekey, PrekeySecret,
+};
+use crate::random::ForwardSecureRng;
+use crate::reader::{UntrustedReader, put_text};
+use crate::shape::{MEMBERS, MailboxShape};
 
 /// The epoch that a member has opened, if any, and its only prekey. Secret.
-pub(super) struct Epochs {
-    current: Option<Current>,
+pub(super) struct ClientEpochs {
+    current: Option<CurrentEpoch>,
     prekey: PrekeySecret,
 }
 
-struct Current {
+struct CurrentEpoch {
     number: u32,
     own: u16,
     key: Zeroizing<[u8; 32]>,
-    members: Vec<(PublicKey, Name)>,
+    members: Vec<(IdentityPublicKey, MemberName)>,
 }
 
 /// What an announcement is for a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Announced {
+pub(super) enum AnnouncementEffect {
     /// The current epoch, once more.
     Known,
     /// An epoch that came before the current one.
@@ -44,9 +46,9 @@ pub(super) enum Announced {
     NotYet,
 }
 
-impl Epochs {
+impl ClientEpochs {
     /// Of a client that has never been a member.
-    pub(super) fn new(now: Duration, random: &mut Random) -> Self {
+    pub(super) fn new(now: Duration, random: &mut ForwardSecureRng) -> Self {
         Self { current: None, prekey: PrekeySecret::new(micros(now), random.draw()) }
     }
 
@@ -60,20 +62,20 @@ impl Epochs {
     }
 
     /// The own name in the current epoch.
-    pub(super) fn own_name(&self) -> Option<&Name> {
+    pub(super) fn own_name(&self) -> Option<&MemberName> {
         let current = self.current.as_ref()?;
         Some(&current.members[usize::from(current.own)].1)
     }
 
     /// The name of the member with a key.
-    pub(super) fn name_of(&self, key: &PublicKey) -> Option<&Name> {
+    pub(super) fn name_of(&self, key: &IdentityPublicKey) -> Option<&MemberName> {
         let mut members = self.current.iter().flat_map(|current| &current.members);
         members.find(|(other, _)| other == key).map(|(_, name)| name)
     }
 
     /// The names of the others.
-    pub(super) fn others(&self) -> impl Iterator<Item = &Name> {
-        self.current.iter().flat_map(|Current { own, members, .. }| {
+    pub(super) fn others(&self) -> impl Iterator<Item = &MemberName> {
+        self.current.iter().flat_map(|CurrentEpoch { own, members, .. }| {
             let (before, rest) = members.split_at(usize::from(*own));
             before.iter().chain(&rest[1..]).map(|(_, name)| name)
         })
@@ -83,15 +85,18 @@ impl Epochs {
     ///
     /// # Errors
     /// If a group of this shape cannot have so many members.
-    pub(super) fn epoch(&self, shape: &Shape) -> Option<Result<Epoch, EpochError>> {
-        let Current { number, own, key, members } = self.current.as_ref()?;
+    pub(super) fn epoch(
+        &self,
+        shape: &MailboxShape,
+    ) -> Option<Result<MemberEpoch, MemberEpochError>> {
+        let CurrentEpoch { number, own, key, members } = self.current.as_ref()?;
         let own = &members[usize::from(*own)].0;
-        let member = |(key, name): &(PublicKey, Name)| MemberInfo {
+        let member = |(key, name): &(IdentityPublicKey, MemberName)| GroupMember {
             name: name.as_str().to_owned(),
             key: *key,
         };
         let all = members.iter().map(member).collect();
-        Some(Epoch::new(*number, *shape, own, GroupKey::new(**key), all))
+        Some(MemberEpoch::new(*number, *shape, own, MixGroupKey::new(**key), all))
     }
 
     /// The public part of the prekey.
@@ -100,8 +105,8 @@ impl Epochs {
     }
 
     /// What the administrator is to know of the prekey.
-    pub(super) fn notice(&self) -> Notice {
-        Notice::Prekey { prekey: self.prekey.public(), opened: self.number() }
+    pub(super) fn notice(&self) -> MemberNotice {
+        MemberNotice::Prekey { prekey: self.prekey.public(), opened: self.number() }
     }
 
     /// A number above that of all prekeys.
@@ -117,53 +122,53 @@ impl Epochs {
     pub(super) fn handle_announcement(
         &mut self,
         now: Duration,
-        announcement: &Announcement,
-        own: &SecretKey,
-        random: &mut Random,
-    ) -> Result<Announced, OpenError> {
+        announcement: &EpochAnnouncement,
+        own: &IdentitySecretKey,
+        random: &mut ForwardSecureRng,
+    ) -> Result<AnnouncementEffect, OpenAnnouncementError> {
         let known = self.number();
         if announcement.epoch() < known {
-            return Ok(Announced::Old);
+            return Ok(AnnouncementEffect::Old);
         }
         if announcement.epoch() == known {
-            return Ok(Announced::Known);
+            return Ok(AnnouncementEffect::Known);
         }
         let public = own.public();
         match announcement.open(own, std::slice::from_ref(&self.prekey)) {
             Ok(opened) => {
                 let own = announcement.index_of(&public).and_then(|at| u16::try_from(at).ok());
-                self.current = Some(Current {
+                self.current = Some(CurrentEpoch {
                     number: announcement.epoch(),
-                    own: own.ok_or(OpenError::Damaged)?,
+                    own: own.ok_or(OpenAnnouncementError::Damaged)?,
                     key: opened.key,
                     members: announcement.members().zip(opened.names).collect(),
                 });
                 self.prekey = PrekeySecret::new(self.next_number(now), random.draw());
-                Ok(Announced::Opened)
+                Ok(AnnouncementEffect::Opened)
             }
-            Err(OpenError::NotAMember) => match self.current.take() {
-                Some(_) => Ok(Announced::Removed),
-                None => Ok(Announced::NotYet),
+            Err(OpenAnnouncementError::NotAMember) => match self.current.take() {
+                Some(_) => Ok(AnnouncementEffect::Removed),
+                None => Ok(AnnouncementEffect::NotYet),
             },
-            Err(OpenError::Prekey) => {
+            Err(OpenAnnouncementError::Prekey) => {
                 // The own state may be older than what the administrator knows.
                 let sealed_for = announcement.prekey_of(&public).unwrap_or(0);
                 if self.prekey.number() <= sealed_for {
                     let number = self.next_number(now).max(sealed_for.saturating_add(1));
                     self.prekey = PrekeySecret::new(number, random.draw());
                 }
-                Ok(Announced::Prekey)
+                Ok(AnnouncementEffect::Prekey)
             }
-            Err(OpenError::Damaged) => Err(OpenError::Damaged),
+            Err(OpenAnnouncementError::Damaged) => Err(OpenAnnouncementError::Damaged),
         }
     }
 
-    /// Appends what [`Epochs::decode`] reads.
+    /// Appends what [`ClientEpochs::decode`] reads.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.prekey.number().to_be_bytes());
         out.extend(self.prekey.secret());
         out.extend(self.number().to_be_bytes());
-        let Some(Current { own, key, members, .. }) = &self.current else { return };
+        let Some(CurrentEpoch { own, key, members, .. }) = &self.current else { return };
         out.extend(own.to_be_bytes());
         out.extend(&**key);
         out.extend(u16::try_from(members.len()).expect("at most 1024").to_be_bytes());
@@ -173,7 +178,7 @@ impl Epochs {
         }
     }
 
-    pub(super) fn decode(reader: &mut Reader) -> Option<Self> {
+    pub(super) fn decode(reader: &mut UntrustedReader) -> Option<Self> {
         let number = reader.u64()?;
         let prekey = PrekeySecret::new(number, Zeroizing::new(reader.array()?));
         let number = reader.u32()?;
@@ -187,10 +192,10 @@ impl Epochs {
         }
         let mut members = Vec::with_capacity(count);
         for _ in 0..count {
-            let key = PublicKey::from_bytes(&reader.array()?).ok()?;
-            members.push((key, Name::new(reader.text()?).ok()?));
+            let key = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
+            members.push((key, MemberName::new(reader.text()?).ok()?));
         }
-        Some(Self { current: Some(Current { number, own, key, members }), prekey })
+        Some(Self { current: Some(CurrentEpoch { number, own, key, members }), prekey })
     }
 }
 

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::EngineError;
-use crate::epoch::EpochError;
-use crate::member::{GivenUpReason, MemberError, MessageId, SendError};
-use crate::membership::{AnnouncementError, JoinRefusal, Name, OpenError};
-use crate::wire::{Refusal, WireError};
+use crate::engine::MixEngineError;
+use crate::epoch::MemberEpochError;
+use crate::member::{ChatMessageId, GivenUpReason, MemberSendError, MixMemberError};
+use crate::membership::{EpochAnnouncementError, JoinRefusal, MemberName, OpenAnnouncementError};
+use crate::wire::{MixWireError, ProxyRefusal};
 
 /// Something that a client has learned. It displays as one line for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientEvent {
+pub enum MixClientEvent {
     /// A message has come, the next one of its sender.
     Message {
         /// The sender's name.
@@ -22,14 +22,14 @@ pub enum ClientEvent {
     /// A message that was sent has arrived.
     Delivered {
         /// Its number.
-        id: MessageId,
+        id: ChatMessageId,
         /// The receiver's name.
         to: String,
     },
     /// A message that was sent is given up.
     GivenUp {
         /// Its number.
-        id: MessageId,
+        id: ChatMessageId,
         /// The receiver's name.
         to: String,
         /// Why.
@@ -58,19 +58,19 @@ pub enum ClientEvent {
     /// messages of others.
     AuditFailed {
         /// Its name.
-        name: Name,
+        name: MemberName,
         /// The round.
         round: u64,
     },
     /// To the administrator: somebody has been admitted.
     Admitted {
         /// By this name.
-        name: Name,
+        name: MemberName,
     },
     /// To the administrator: somebody was refused.
     NotAdmitted {
         /// The name, if the request could be read.
-        name: Option<Name>,
+        name: Option<MemberName>,
         /// Why.
         reason: JoinRefusal,
         /// How many others were refused since the last one that was told.
@@ -79,18 +79,18 @@ pub enum ClientEvent {
     /// To the administrator: a member has left.
     Left {
         /// Its name.
-        name: Name,
+        name: MemberName,
     },
 }
 
-impl ClientEvent {
+impl MixClientEvent {
     /// Whether it is stored until it was shown.
     pub(super) fn is_stored(&self) -> bool {
         matches!(self, Self::Message { .. } | Self::Delivered { .. } | Self::GivenUp { .. })
     }
 }
 
-impl fmt::Display for ClientEvent {
+impl fmt::Display for MixClientEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { from, text } => write!(f, "{from}: {text}"),
@@ -136,10 +136,10 @@ impl fmt::Display for ClientEvent {
 
 /// Why a connection of a client ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientError {
+pub enum MixClientError {
     /// The proxy has refused something.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(ProxyRefusal),
     /// The proxy has taken an older connection of this member for a newer one, or another host has
     /// this member's key: which of them shows when it happens again.
     #[error("another connection of this member has taken the place of this one: connecting again")]
@@ -166,41 +166,41 @@ pub enum ClientError {
     },
     /// The proxy has sent something that is no message.
     #[error("the proxy sent what this version does not understand: {0}")]
-    Wire(#[from] WireError),
+    Wire(#[from] MixWireError),
     /// The proxy has sent something that was not due.
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
     /// An announcement is not the administrator's.
     #[error("{0}")]
-    Announcement(#[from] AnnouncementError),
+    Announcement(#[from] EpochAnnouncementError),
     /// An announcement cannot be opened.
     #[error("{0}")]
-    Open(#[from] OpenError),
+    Open(#[from] OpenAnnouncementError),
     /// The key of a new epoch is sealed for a prekey that was used.
     #[error("the key of the new epoch has not come: connecting again to ask for it")]
     NoKey,
     /// An epoch does not fit the group.
     #[error("the proxy and the group's administrator do not agree: {0}")]
-    Epoch(#[from] EpochError),
+    Epoch(#[from] MemberEpochError),
     /// A round cannot be as the proxy says.
     #[error("{0}; tell the proxy's operator if it goes on")]
-    Round(#[from] MemberError),
+    Round(#[from] MixMemberError),
     /// An exchange has failed.
     #[error("an exchange with the proxy failed: {0}")]
-    Engine(#[from] EngineError),
+    Engine(#[from] MixEngineError),
 }
 
-impl ClientError {
+impl MixClientError {
     /// Whether it is of no use to connect again before somebody has done something.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Refused(refusal) => matches!(
                 refusal,
-                Refusal::Version
-                    | Refusal::UnknownGroup
-                    | Refusal::GroupFull
-                    | Refusal::Replaced
-                    | Refusal::Removed
+                ProxyRefusal::Version
+                    | ProxyRefusal::UnknownGroup
+                    | ProxyRefusal::GroupFull
+                    | ProxyRefusal::Replaced
+                    | ProxyRefusal::Removed
             ),
             Self::Join(_) | Self::NotAMember | Self::Removed => true,
             _ => false,
@@ -210,7 +210,7 @@ impl ClientError {
 
 /// Why stored bytes are no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoredError {
+pub enum ClientStateError {
     /// They are something else, or of another version.
     #[error("the stored state is not one of this version")]
     Malformed,
@@ -223,13 +223,13 @@ pub enum StoredError {
 
 /// A message that is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientSendError {
+pub enum MixClientSendError {
     /// There is no group to send it to yet.
     #[error("not sent: {0}")]
     Waiting(&'static str),
     /// It is not one that can be sent now.
     #[error("{0}")]
-    Member(#[from] SendError),
+    Member(#[from] MemberSendError),
 }
 
 /// Something that only the administrator can do was asked of another member, or is refused.
@@ -239,7 +239,7 @@ pub struct NotAdministrator;
 
 /// Why a client does not leave its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LeaveError {
+pub enum LeaveGroupError {
     /// It is the administrator.
     #[error("the administrator cannot leave the group, which would have no epochs without it")]
     Administrator,
@@ -253,7 +253,7 @@ pub enum LeaveError {
 
 /// The state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientStatus {
+pub struct MixClientStatus {
     /// The own name.
     pub name: String,
     /// The names of the other members.
@@ -262,7 +262,7 @@ pub struct ClientStatus {
     pub epoch: u32,
     /// The last round that this client took part in, or 0.
     pub round: u64,
-    /// See [`super::Client::exchanges`].
+    /// See [`super::MixClient::exchanges`].
     pub exchanges: u64,
     /// From request to answer, the mean of the last rounds of this connection.
     pub latency: Option<Duration>,

@@ -3,50 +3,51 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::epochs::Announced;
-use super::event::{ClientError, ClientEvent};
-use super::link::Link;
-use super::{Client, Conversing};
+use super::epochs::AnnouncementEffect;
+use super::event::{MixClientError, MixClientEvent};
+use super::link::ProxyLink;
+use super::{ClientConversations, MixClient};
 use crate::conversations::Conversations;
-use crate::member::Member;
-use crate::membership::{Announcement, JoinRequest, Notice, decode_answer};
-use crate::wire::{Standing, Terms, ToProxy};
+use crate::member::MixMember;
+use crate::membership::{EpochAnnouncement, JoinRequest, MemberNotice, decode_answer};
+use crate::wire::{MemberToProxy, MembershipStatus, MixTerms};
 
 /// Joining, and the epochs.
-impl Client {
+impl MixClient {
     pub(super) fn handle_welcome(
         &mut self,
         now: Instant,
-        terms: Terms,
-        standing: Standing,
+        terms: MixTerms,
+        standing: MembershipStatus,
         epoch: u32,
-    ) -> Result<(), ClientError> {
-        self.link = Some(Link::new(terms, *self.random.draw())?);
+    ) -> Result<(), MixClientError> {
+        self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
         // The shape may be another one than before.
         self.end_member();
         self.begin_member()?;
         self.is_stored = false;
         if epoch < self.epochs.number() && self.administrator.is_none() {
-            return Err(ClientError::OldEpoch { announced: epoch, known: self.epochs.number() });
+            return Err(MixClientError::OldEpoch { announced: epoch, known: self.epochs.number() });
         }
         match standing {
-            Standing::Administrator => {
+            MembershipStatus::Administrator => {
                 self.handle_epoch(epoch);
                 self.announce_if_due(now);
             }
-            Standing::Member => self.send_notice(self.epochs.notice()),
-            Standing::Unknown | Standing::Waiting => self.ask_to_join()?,
+            MembershipStatus::Member => self.send_notice(self.epochs.notice()),
+            MembershipStatus::Unknown | MembershipStatus::Waiting => self.ask_to_join()?,
         }
         Ok(())
     }
 
-    fn ask_to_join(&mut self) -> Result<(), ClientError> {
+    fn ask_to_join(&mut self) -> Result<(), MixClientError> {
         // The same request again can be sent without harm, and its answer is known.
         if self.join_request.is_none() {
             let was_member = self.epochs.is_member();
-            let none = if was_member { ClientError::Removed } else { ClientError::NotAMember };
+            let none =
+                if was_member { MixClientError::Removed } else { MixClientError::NotAMember };
             let invitation = self.settings.invitation.as_ref().ok_or(none)?;
             let request = JoinRequest {
                 name: self.settings.name.clone(),
@@ -56,11 +57,12 @@ impl Client {
             self.join_request = Some(request.encode(&self.identity, invitation));
             self.membership_changed();
         }
-        self.membership.extend(self.join_request.clone().map(|it| ToProxy::Join(it).encode()));
+        self.membership
+            .extend(self.join_request.clone().map(|it| MemberToProxy::Join(it).encode()));
         Ok(())
     }
 
-    pub(super) fn handle_join_answer(&mut self, answer: &[u8]) -> Result<(), ClientError> {
+    pub(super) fn handle_join_answer(&mut self, answer: &[u8]) -> Result<(), MixClientError> {
         let at = &self.settings.group;
         let salt = self.join_request.as_deref().and_then(JoinRequest::salt);
         let answer = salt.and_then(|salt| {
@@ -71,18 +73,18 @@ impl Client {
             // One to an earlier request, in whose place the proxy has taken this one: it is not
             // answered any more.
             None => {
-                let again = self.join_request.clone().map(|it| ToProxy::Join(it).encode());
+                let again = self.join_request.clone().map(|it| MemberToProxy::Join(it).encode());
                 self.membership.extend(again);
                 Ok(())
             }
             Some(Ok(())) => {
-                self.events.push_back(ClientEvent::Joined);
+                self.events.push_back(MixClientEvent::Joined);
                 Ok(())
             }
             Some(Err(refusal)) => {
                 self.join_request = None;
                 self.membership_changed();
-                Err(ClientError::Join(refusal))
+                Err(MixClientError::Join(refusal))
             }
         }
     }
@@ -91,9 +93,9 @@ impl Client {
         &mut self,
         now: Instant,
         bytes: &[u8],
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), MixClientError> {
         let at = &self.settings.group;
-        let announcement = Announcement::verify(bytes, at.group.as_str(), &at.administrator)?;
+        let announcement = EpochAnnouncement::verify(bytes, at.group.as_str(), &at.administrator)?;
         let (known, announced) = (self.epochs.number(), announcement.epoch());
         let calendar = self.calendar(now);
         let outcome = self.epochs.handle_announcement(
@@ -103,30 +105,30 @@ impl Client {
             &mut self.random,
         )?;
         match outcome {
-            Announced::Known => self.begin_exchanges(),
+            AnnouncementEffect::Known => self.begin_exchanges(),
             // The administrator has the newer one, and has sent it.
-            Announced::Old if self.administrator.is_some() => Ok(()),
-            Announced::Old => Err(ClientError::OldEpoch { announced, known }),
-            Announced::Opened => {
+            AnnouncementEffect::Old if self.administrator.is_some() => Ok(()),
+            AnnouncementEffect::Old => Err(MixClientError::OldEpoch { announced, known }),
+            AnnouncementEffect::Opened => {
                 self.membership_changed();
                 self.join_request = None;
                 self.begin_member()?;
                 self.announce_prekey(now);
-                self.events.push_back(ClientEvent::MembersChanged { others: self.others() });
+                self.events.push_back(MixClientEvent::MembersChanged { others: self.others() });
                 self.begin_exchanges()
             }
-            Announced::Prekey => {
+            AnnouncementEffect::Prekey => {
                 self.membership_changed();
                 self.announce_prekey(now);
                 // The proxy would wait for exchanges that cannot be made.
-                if self.link()?.is_begun() { Err(ClientError::NoKey) } else { Ok(()) }
+                if self.link()?.is_begun() { Err(MixClientError::NoKey) } else { Ok(()) }
             }
-            Announced::Removed => {
+            AnnouncementEffect::Removed => {
                 self.membership_changed();
                 self.end_member();
-                Err(ClientError::Removed)
+                Err(MixClientError::Removed)
             }
-            Announced::NotYet => Ok(()),
+            AnnouncementEffect::NotYet => Ok(()),
         }
     }
 
@@ -140,29 +142,31 @@ impl Client {
         }
     }
 
-    pub(super) fn send_notice(&mut self, notice: Notice) {
+    pub(super) fn send_notice(&mut self, notice: MemberNotice) {
         let at = &self.settings.group;
         let notice = notice.encode(&self.identity, &at.administrator, at.group.as_str());
-        self.membership.extend([ToProxy::Notice(notice).encode()]);
+        self.membership.extend([MemberToProxy::Notice(notice).encode()]);
     }
 
     /// Enters the current epoch, if there is one.
-    fn begin_member(&mut self) -> Result<(), ClientError> {
+    fn begin_member(&mut self) -> Result<(), MixClientError> {
         let Some(link) = &self.link else { return Ok(()) };
         let Some(epoch) = self.epochs.epoch(link.terms().shape()).transpose()? else {
             return Ok(());
         };
-        if let Conversing::Member(member) = &mut self.standing {
+        if let ClientConversations::Member(member) = &mut self.conversations {
             member.begin_epoch(epoch);
             self.take_events();
             return Ok(());
         }
-        let none = Conversing::Waiting(Conversations::new(0));
-        if let Conversing::Waiting(conversations) = std::mem::replace(&mut self.standing, none) {
+        let none = ClientConversations::Waiting(Conversations::new(0));
+        if let ClientConversations::Waiting(conversations) =
+            std::mem::replace(&mut self.conversations, none)
+        {
             let (own, seed) = (Arc::clone(&self.identity), *self.random.draw());
             let least = self.settings.least_participants;
-            let member = Member::new(own, epoch, conversations, least, seed);
-            self.standing = Conversing::Member(Box::new(member));
+            let member = MixMember::new(own, epoch, conversations, least, seed);
+            self.conversations = ClientConversations::Member(Box::new(member));
             self.take_events();
         }
         Ok(())
@@ -175,10 +179,12 @@ impl Client {
     }
 
     fn end_member(&mut self) {
-        let none = Conversing::Waiting(Conversations::new(0));
-        self.standing = match std::mem::replace(&mut self.standing, none) {
-            Conversing::Member(member) => Conversing::Waiting(member.into_conversations()),
-            waiting @ Conversing::Waiting(_) => waiting,
+        let none = ClientConversations::Waiting(Conversations::new(0));
+        self.conversations = match std::mem::replace(&mut self.conversations, none) {
+            ClientConversations::Member(member) => {
+                ClientConversations::Waiting(member.into_conversations())
+            }
+            waiting @ ClientConversations::Waiting(_) => waiting,
         };
     }
 }
@@ -189,42 +195,46 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The requests to join that were refused.
 #[derive(Default)]
-pub(super) struct RefusalLimiter {
-    told: Option<Instant>,
-    untold: u64,
+pub(super) struct JoinRefusalLimiter {
+    last_reported: Option<Instant>,
+    unreported: u64,
 }
 
-impl RefusalLimiter {
+impl JoinRefusalLimiter {
     /// If one more is to be told, how many were not told before.
-    fn tell(&mut self, now: Instant) -> Option<u64> {
-        let since = self.told.map(|told| now.saturating_duration_since(told));
+    fn take_report(&mut self, now: Instant) -> Option<u64> {
+        let since = self.last_reported.map(|told| now.saturating_duration_since(told));
         if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
-            self.untold += 1;
+            self.unreported += 1;
             return None;
         }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.last_reported = Some(now);
+        Some(std::mem::take(&mut self.unreported))
     }
 }
 
 /// The administrator's part.
-impl Client {
-    pub(super) fn handle_join_request(&mut self, now: Instant, key: &PublicKey, request: &[u8]) {
+impl MixClient {
+    pub(super) fn handle_join_request(
+        &mut self,
+        now: Instant,
+        key: &IdentityPublicKey,
+        request: &[u8],
+    ) {
         let calendar = self.calendar(now);
         let (Some(administrator), Some(link)) = (&mut self.administrator, &self.link) else {
             return;
         };
         let max_members = link.terms().shape().members();
         let decision = administrator.handle_join_request(calendar, max_members, key, request);
-        let answer = ToProxy::JoinAnswer { key: *key, answer: decision.answer };
+        let answer = MemberToProxy::JoinAnswer { key: *key, answer: decision.answer };
         let told = match (decision.outcome, decision.name) {
-            (Ok(()), Some(name)) => Some(ClientEvent::Admitted { name }),
+            (Ok(()), Some(name)) => Some(MixClientEvent::Admitted { name }),
             (Ok(()), None) => None,
-            (Err(reason), name) => self.refusals.tell(now).map(|others| ClientEvent::NotAdmitted {
-                name,
-                reason,
-                others,
-            }),
+            (Err(reason), name) => self
+                .refusals
+                .take_report(now)
+                .map(|others| MixClientEvent::NotAdmitted { name, reason, others }),
         };
         self.events.extend(told);
         self.membership_changed();
@@ -232,10 +242,10 @@ impl Client {
         self.announce_if_due(now);
     }
 
-    pub(super) fn handle_notice(&mut self, now: Instant, key: &PublicKey, notice: &[u8]) {
+    pub(super) fn handle_notice(&mut self, now: Instant, key: &IdentityPublicKey, notice: &[u8]) {
         let Some(administrator) = &mut self.administrator else { return };
         let left = administrator.handle_notice(key, notice);
-        self.events.extend(left.map(|name| ClientEvent::Left { name }));
+        self.events.extend(left.map(|name| MixClientEvent::Left { name }));
         self.membership_changed();
         self.announce_if_due(now);
     }
@@ -244,7 +254,7 @@ impl Client {
     fn handle_epoch(&mut self, epoch: u32) {
         let Some(administrator) = &mut self.administrator else { return };
         let missed = administrator.handle_epoch(epoch).map(<[u8]>::to_vec);
-        self.membership.extend(missed.map(|it| ToProxy::Announce(it).encode()));
+        self.membership.extend(missed.map(|it| MemberToProxy::Announce(it).encode()));
     }
 
     pub(super) fn announce_if_due(&mut self, now: Instant) {
@@ -253,7 +263,7 @@ impl Client {
         let made = administrator.handle_timeout(calendar, &mut self.random).map(<[u8]>::to_vec);
         if let Some(announcement) = made {
             self.membership_changed();
-            self.membership.extend([ToProxy::Announce(announcement).encode()]);
+            self.membership.extend([MemberToProxy::Announce(announcement).encode()]);
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::event::ClientError;
+use super::event::MixClientError;
 use crate::engine::{self, MemberEngine};
-use crate::member::Member;
+use crate::member::MixMember;
 use crate::round::RoundStart;
-use crate::wire::{Terms, ToProxy};
+use crate::wire::{MemberToProxy, MixTerms};
 
 /// Of so many exchanges the time is known.
 const EXCHANGES: usize = 16;
@@ -15,25 +15,25 @@ const EXCHANGES: usize = 16;
 const MAX_SET_UPS: usize = 64;
 
 /// A connection whose greeting was answered.
-pub(super) struct Link {
-    terms: Terms,
+pub(super) struct ProxyLink {
+    terms: MixTerms,
     engine: Box<dyn MemberEngine>,
     /// Whether the engine's set-up has begun. Before, its messages wait.
     is_begun: bool,
     set_ups: VecDeque<Vec<u8>>,
-    outstanding: Option<Outstanding>,
+    outstanding: Option<OutstandingExchange>,
     durations: VecDeque<Duration>,
     round: u64,
 }
 
 /// An exchange without its answer.
-struct Outstanding {
+struct OutstandingExchange {
     round: u64,
     sent: Instant,
 }
 
-impl Link {
-    pub(super) fn new(terms: Terms, seed: [u8; 32]) -> Result<Self, ClientError> {
+impl ProxyLink {
+    pub(super) fn new(terms: MixTerms, seed: [u8; 32]) -> Result<Self, MixClientError> {
         let engine = engine::member(terms.engine(), terms.shape(), seed)?;
         Ok(Self {
             terms,
@@ -46,13 +46,13 @@ impl Link {
         })
     }
 
-    pub(super) fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &MixTerms {
         &self.terms
     }
 
     /// Begins the engine's set-up, unless it has begun: afterwards the proxy expects exchanges.
     /// Returns messages for the proxy.
-    pub(super) fn begin(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
+    pub(super) fn begin(&mut self) -> Result<Vec<Vec<u8>>, MixClientError> {
         self.is_begun = true;
         self.set_up()
     }
@@ -63,20 +63,23 @@ impl Link {
     }
 
     /// Takes a message of the engine's set-up. Returns messages for the proxy.
-    pub(super) fn handle_set_up(&mut self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, ClientError> {
+    pub(super) fn handle_set_up(
+        &mut self,
+        message: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, MixClientError> {
         if self.set_ups.len() >= MAX_SET_UPS {
-            return Err(ClientError::OutOfTurn("too many messages of the set-up"));
+            return Err(MixClientError::OutOfTurn("too many messages of the set-up"));
         }
         self.set_ups.push_back(message);
         if self.is_begun { self.set_up() } else { Ok(Vec::new()) }
     }
 
-    fn set_up(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
+    fn set_up(&mut self) -> Result<Vec<Vec<u8>>, MixClientError> {
         while let Some(message) = self.set_ups.pop_front() {
             self.engine.handle_set_up(&message)?;
         }
         let messages = std::iter::from_fn(|| self.engine.poll_set_up());
-        Ok(messages.map(|message| ToProxy::SetUp(message).encode()).collect())
+        Ok(messages.map(|message| MemberToProxy::SetUp(message).encode()).collect())
     }
 
     /// Whether exchanges are made.
@@ -84,22 +87,22 @@ impl Link {
         self.is_begun && self.engine.is_ready()
     }
 
-    /// The member's request in a round. `is_stored`: see [`Member::handle_round`].
+    /// The member's request in a round. `is_stored`: see [`MixMember::handle_round`].
     pub(super) fn handle_round(
         &mut self,
         now: Instant,
         start: &RoundStart,
         opening: &[u8],
-        member: &mut Member,
+        member: &mut MixMember,
         is_stored: bool,
-    ) -> Result<Vec<u8>, ClientError> {
+    ) -> Result<Vec<u8>, MixClientError> {
         if !self.is_ready() {
-            return Err(ClientError::OutOfTurn("a round before the set-up"));
+            return Err(MixClientError::OutOfTurn("a round before the set-up"));
         }
         let exchange = member.handle_round(start, is_stored)?;
         let body = self.engine.request(opening, &exchange.update, &exchange.reads)?;
-        self.outstanding = Some(Outstanding { round: start.round, sent: now });
-        Ok(ToProxy::Request { round: start.round, nonce: exchange.nonce, body }.encode())
+        self.outstanding = Some(OutstandingExchange { round: start.round, sent: now });
+        Ok(MemberToProxy::Request { round: start.round, nonce: exchange.nonce, body }.encode())
     }
 
     /// The slots that the member has read.
@@ -108,9 +111,9 @@ impl Link {
         now: Instant,
         round: u64,
         answer: &[u8],
-    ) -> Result<Vec<Vec<u8>>, ClientError> {
+    ) -> Result<Vec<Vec<u8>>, MixClientError> {
         let asked = self.outstanding.take().filter(|asked| asked.round == round);
-        let asked = asked.ok_or(ClientError::OutOfTurn("an answer to no request"))?;
+        let asked = asked.ok_or(MixClientError::OutOfTurn("an answer to no request"))?;
         let slots = self.engine.slots(answer)?;
         self.durations.truncate(EXCHANGES - 1);
         self.durations.push_front(now.saturating_duration_since(asked.sent));

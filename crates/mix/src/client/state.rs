@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use zeroize::Zeroizing;
 
-use super::epochs::Epochs;
-use super::event::{ClientEvent, StoredError};
+use super::epochs::ClientEpochs;
+use super::event::{ClientStateError, MixClientEvent};
 use crate::conversations::Conversations;
-use crate::member::{GivenUpReason, MessageId};
-use crate::reader::Reader;
+use crate::member::{ChatMessageId, GivenUpReason};
+use crate::reader::UntrustedReader;
 
 const VERSION: u8 = 2;
 const MESSAGE: u8 = 0;
@@ -17,23 +17,23 @@ const REMOVED: u8 = 2;
 const UNCERTAIN: u8 = 3;
 
 /// What is restored.
-pub(super) struct State {
-    pub(super) epochs: Epochs,
+pub(super) struct RestoredClientState {
+    pub(super) epochs: ClientEpochs,
     pub(super) conversations: Conversations,
     pub(super) administrator: Vec<u8>,
     pub(super) join_request: Option<Vec<u8>>,
-    pub(super) events: VecDeque<ClientEvent>,
+    pub(super) events: VecDeque<MixClientEvent>,
 }
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
 /// other members), the join request (empty if there is none), and messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
-    epochs: &Epochs,
+    epochs: &ClientEpochs,
     conversations: &[u8],
     administrator: &[u8],
     join_request: Option<&[u8]>,
-    events: &VecDeque<ClientEvent>,
+    events: &VecDeque<MixClientEvent>,
 ) -> Zeroizing<Vec<u8>> {
     let unseen: Vec<_> = events.iter().filter_map(parts).collect();
     let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
@@ -55,11 +55,11 @@ pub(super) fn encode(
 }
 
 /// What is stored of an event; nothing of those that tell of a state.
-fn parts(event: &ClientEvent) -> Option<(u8, &str, Vec<u8>)> {
+fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
     match event {
-        ClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
-        ClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
-        ClientEvent::GivenUp { id, to, reason } => {
+        MixClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
+        MixClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
+        MixClientEvent::GivenUp { id, to, reason } => {
             let kind = match reason {
                 GivenUpReason::Removed => REMOVED,
                 GivenUpReason::Uncertain => UNCERTAIN,
@@ -71,19 +71,23 @@ fn parts(event: &ClientEvent) -> Option<(u8, &str, Vec<u8>)> {
 }
 
 /// What was stored, in another life of the state: see [`Conversations::new`].
-pub(super) fn decode(bytes: &[u8], group_id: &[u8; 32], life: u64) -> Result<State, StoredError> {
-    let mut reader = Reader::new(bytes);
+pub(super) fn decode(
+    bytes: &[u8],
+    group_id: &[u8; 32],
+    life: u64,
+) -> Result<RestoredClientState, ClientStateError> {
+    let mut reader = UntrustedReader::new(bytes);
     if reader.u8() != Some(VERSION) {
-        return Err(StoredError::Malformed);
+        return Err(ClientStateError::Malformed);
     }
     if reader.array().as_ref() != Some(group_id) {
-        return Err(StoredError::OtherGroup);
+        return Err(ClientStateError::OtherGroup);
     }
-    read(reader, life).ok_or(StoredError::Malformed)
+    read(reader, life).ok_or(ClientStateError::Malformed)
 }
 
-fn read(mut reader: Reader, life: u64) -> Option<State> {
-    let epochs = Epochs::decode(&mut reader)?;
+fn read(mut reader: UntrustedReader, life: u64) -> Option<RestoredClientState> {
+    let epochs = ClientEpochs::decode(&mut reader)?;
     let conversations = Conversations::from_bytes(take_bytes(&mut reader)?, life).ok()?;
     let administrator = take_bytes(&mut reader)?.to_vec();
     let join_request = Some(take_bytes(&mut reader)?.to_vec()).filter(|bytes| !bytes.is_empty());
@@ -93,22 +97,22 @@ fn read(mut reader: Reader, life: u64) -> Option<State> {
         let text = take_bytes(&mut reader)?;
         events.push_back(event(kind, name, text)?);
     }
-    Some(State { epochs, conversations, administrator, join_request, events })
+    Some(RestoredClientState { epochs, conversations, administrator, join_request, events })
 }
 
-fn event(kind: u8, name: String, bytes: &[u8]) -> Option<ClientEvent> {
+fn event(kind: u8, name: String, bytes: &[u8]) -> Option<MixClientEvent> {
     if kind == MESSAGE {
         let text = String::from_utf8(bytes.to_vec()).ok()?;
-        return Some(ClientEvent::Message { from: name, text });
+        return Some(MixClientEvent::Message { from: name, text });
     }
-    let id = MessageId(u64::from_be_bytes(bytes.try_into().ok()?));
+    let id = ChatMessageId(u64::from_be_bytes(bytes.try_into().ok()?));
     let reason = match kind {
-        DELIVERED => return Some(ClientEvent::Delivered { id, to: name }),
+        DELIVERED => return Some(MixClientEvent::Delivered { id, to: name }),
         REMOVED => GivenUpReason::Removed,
         UNCERTAIN => GivenUpReason::Uncertain,
         _ => return None,
     };
-    Some(ClientEvent::GivenUp { id, to: name, reason })
+    Some(MixClientEvent::GivenUp { id, to: name, reason })
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -116,7 +120,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-fn take_bytes<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+fn take_bytes<'a>(reader: &mut UntrustedReader<'a>) -> Option<&'a [u8]> {
     let len = usize::try_from(reader.u32()?).ok()?;
     reader.bytes(len)
 }

@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::content::{DIGEST_LEN, Digest, MAX_TEXT_LEN};
+use crate::content::{ConversationDigest, DIGEST_LEN, MAX_TEXT_LEN};
 
 /// The bytes before a message's text: its stamp and a digest of both.
 const HEAD_LEN: usize = 8 + DIGEST_LEN;
@@ -22,19 +22,19 @@ pub(super) fn frame(stamp: u64, text: &[u8]) -> Zeroizing<Vec<u8>> {
 
 /// A whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Framed<'a> {
+pub(super) struct FramedMessage<'a> {
     pub(super) stamp: u64,
     /// Of stamp and text.
-    pub(super) digest: Digest,
+    pub(super) digest: ConversationDigest,
     pub(super) text: &'a [u8],
 }
 
 /// The parts of a message; `None` if it is not whole.
-pub(super) fn parse(framed: &[u8]) -> Option<Framed<'_>> {
+pub(super) fn parse(framed: &[u8]) -> Option<FramedMessage<'_>> {
     let (stamp, rest) = framed.split_first_chunk()?;
     let (digest, text) = rest.split_first_chunk::<DIGEST_LEN>()?;
     let is_whole = *digest == digest_of(b"sunder mix message 2", *stamp, text);
-    is_whole.then_some(Framed { stamp: u64::from_be_bytes(*stamp), digest: *digest, text })
+    is_whole.then_some(FramedMessage { stamp: u64::from_be_bytes(*stamp), digest: *digest, text })
 }
 
 /// The text of a message that [`frame`] has made.
@@ -43,17 +43,17 @@ pub(super) fn text_of(framed: &[u8]) -> &[u8] {
 }
 
 /// The digest of a stream without fragments.
-pub(super) fn begin(stream: u64) -> Digest {
+pub(super) fn begin(stream: u64) -> ConversationDigest {
     digest_of(b"sunder mix stream 2", stream.to_be_bytes(), &[])
 }
 
 /// The digest of a stream with one fragment more.
-pub(super) fn chain(before: Digest, last: bool, fragment: &[u8]) -> Digest {
+pub(super) fn chain(before: ConversationDigest, last: bool, fragment: &[u8]) -> ConversationDigest {
     let kind: &[u8] = if last { b"sunder mix last 2" } else { b"sunder mix part 2" };
     digest_of(kind, before, fragment)
 }
 
-fn digest_of(label: &[u8], head: [u8; 8], text: &[u8]) -> Digest {
+fn digest_of(label: &[u8], head: [u8; 8], text: &[u8]) -> ConversationDigest {
     let all = Sha256::new().chain_update(label).chain_update(head).chain_update(text).finalize();
     *all.first_chunk().expect("a SHA-256 has 32 bytes")
 }

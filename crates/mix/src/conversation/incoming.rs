@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
 use super::WINDOW;
-use super::framing::{Framed, MAX_FRAMED_LEN, begin, chain, parse};
-use crate::content::{Acknowledgement, Content, DIGEST_LEN, Digest};
-use crate::state::{Reader, StateError, put_bytes};
+use super::framing::{FramedMessage, MAX_FRAMED_LEN, begin, chain, parse};
+use crate::content::{ConversationDigest, DIGEST_LEN, FragmentAcknowledgement, SlotContent};
+use crate::state::{ConversationStateError, ConversationStateReader, put_bytes};
 
 /// So many messages that were shown are known: more than a partner can have sent without an
 /// acknowledgement, so that only a partner with an old state sends what is older.
@@ -15,54 +15,54 @@ const SHOWN: usize = 64;
 
 /// The stream of fragments from a partner.
 #[derive(Default)]
-pub(super) struct Incoming {
+pub(super) struct IncomingFragments {
     /// Its number, or 0 if nothing has arrived.
     stream: u64,
     /// All fragments up to this one have arrived.
     received: u32,
     /// Of these.
-    digest: Digest,
+    digest: ConversationDigest,
     /// What has arrived of the message that has not ended yet.
-    begun: Zeroizing<Vec<u8>>,
+    partial_message: Zeroizing<Vec<u8>>,
     /// Whether nothing more of the stream is taken.
     is_refused: bool,
     /// Of the messages that were shown, in all streams, those with the greatest stamps, and their
     /// digests.
-    shown: BTreeMap<u64, Digest>,
+    shown: BTreeMap<u64, ConversationDigest>,
     /// Fragments that arrived before others, and whether each is the last one of its message.
-    ahead: BTreeMap<u32, (bool, Zeroizing<Vec<u8>>)>,
+    out_of_order: BTreeMap<u32, (bool, Zeroizing<Vec<u8>>)>,
     /// Whether a fragment has arrived since the last acknowledgement.
     acknowledgement_due: bool,
 }
 
 /// What a message is.
 #[derive(Debug, PartialEq, Eq)]
-enum Known {
+enum DuplicateCheck {
     New,
     Shown,
     /// It is older than all that are known, or another one has its stamp.
     Uncertain,
 }
 
-impl Incoming {
+impl IncomingFragments {
     pub(super) fn is_acknowledgement_due(&self) -> bool {
         self.acknowledgement_due
     }
 
     /// The acknowledgement to write: the stream, and what has arrived of it.
-    pub(super) fn acknowledge(&mut self) -> (u64, Acknowledgement) {
+    pub(super) fn acknowledge(&mut self) -> (u64, FragmentAcknowledgement) {
         self.acknowledgement_due = false;
         let acknowledgement = if self.is_refused {
-            Acknowledgement::Refused(self.shown.keys().last().copied().unwrap_or(0))
+            FragmentAcknowledgement::Refused(self.shown.keys().last().copied().unwrap_or(0))
         } else {
-            Acknowledgement::Received(self.received, self.digest)
+            FragmentAcknowledgement::Received(self.received, self.digest)
         };
         (self.stream, acknowledgement)
     }
 
     /// Takes a fragment. Returns the messages that it completes, or `None` if nothing has changed
     /// that has to be stored.
-    pub(super) fn receive(&mut self, content: &Content<'_>) -> Option<Vec<String>> {
+    pub(super) fn receive(&mut self, content: &SlotContent<'_>) -> Option<Vec<String>> {
         if content.number == 0 {
             return None;
         }
@@ -78,8 +78,8 @@ impl Incoming {
             return None;
         }
         let fragment = (content.last, Zeroizing::new(content.text.to_vec()));
-        self.ahead.insert(content.number, fragment);
-        (ahead == 1).then(|| self.join())
+        self.out_of_order.insert(content.number, fragment);
+        (ahead == 1).then(|| self.take_contiguous())
     }
 
     /// Begins another stream, which has no part of what came before.
@@ -90,21 +90,23 @@ impl Incoming {
     }
 
     /// Takes the fragments that are complete up to the next that is missing.
-    fn join(&mut self) -> Vec<String> {
+    fn take_contiguous(&mut self) -> Vec<String> {
         let mut messages = Vec::new();
-        while let Some((last, fragment)) = self.ahead.remove(&(self.received + 1)) {
+        while let Some((last, fragment)) = self.out_of_order.remove(&(self.received + 1)) {
             // In a new buffer: one that grows would leave a copy behind that is not wiped.
-            let len = self.begun.len() + fragment.len();
+            let len = self.partial_message.len() + fragment.len();
             let mut joined = Zeroizing::new(Vec::with_capacity(len));
-            joined.extend_from_slice(&self.begun);
+            joined.extend_from_slice(&self.partial_message);
             joined.extend_from_slice(&fragment);
             let ended = if last { parse(&joined) } else { None };
             let known = ended.map(|message| self.known(&message));
-            if len > MAX_FRAMED_LEN || last && matches!(known, None | Some(Known::Uncertain)) {
+            if len > MAX_FRAMED_LEN
+                || last && matches!(known, None | Some(DuplicateCheck::Uncertain))
+            {
                 self.refuse();
                 break;
             }
-            if let (Some(message), Some(Known::New)) = (ended, known) {
+            if let (Some(message), Some(DuplicateCheck::New)) = (ended, known) {
                 messages.push(String::from_utf8_lossy(message.text).into_owned());
                 self.shown.insert(message.stamp, message.digest);
                 if self.shown.len() > SHOWN {
@@ -113,29 +115,29 @@ impl Incoming {
             }
             self.received += 1;
             self.digest = chain(self.digest, last, &fragment);
-            self.begun = if last { Zeroizing::default() } else { joined };
+            self.partial_message = if last { Zeroizing::default() } else { joined };
         }
         messages
     }
 
-    fn known(&self, message: &Framed<'_>) -> Known {
+    fn known(&self, message: &FramedMessage<'_>) -> DuplicateCheck {
         let is_later = self.shown.keys().next().is_none_or(|first| message.stamp > *first);
         match self.shown.get(&message.stamp) {
-            Some(digest) if *digest == message.digest => Known::Shown,
-            None if is_later || self.shown.len() < SHOWN => Known::New,
-            _ => Known::Uncertain,
+            Some(digest) if *digest == message.digest => DuplicateCheck::Shown,
+            None if is_later || self.shown.len() < SHOWN => DuplicateCheck::New,
+            _ => DuplicateCheck::Uncertain,
         }
     }
 
     fn refuse(&mut self) {
         self.is_refused = true;
-        self.begun = Zeroizing::default();
-        self.ahead.clear();
+        self.partial_message = Zeroizing::default();
+        self.out_of_order.clear();
     }
 
     /// At most how many bytes are stored.
     pub(super) fn stored_len(&self) -> usize {
-        32 + self.begun.len() + (8 + DIGEST_LEN) * self.shown.len()
+        32 + self.partial_message.len() + (8 + DIGEST_LEN) * self.shown.len()
     }
 
     /// What has arrived ahead of others is not stored: it is not acknowledged either.
@@ -144,7 +146,7 @@ impl Incoming {
         out.extend_from_slice(&self.received.to_be_bytes());
         out.extend_from_slice(&self.digest);
         out.push(u8::from(self.is_refused));
-        put_bytes(out, &self.begun);
+        put_bytes(out, &self.partial_message);
         out.push(u8::try_from(self.shown.len()).expect("as few as are known"));
         for (stamp, digest) in &self.shown {
             out.extend_from_slice(&stamp.to_be_bytes());
@@ -152,13 +154,15 @@ impl Incoming {
         }
     }
 
-    pub(super) fn decode(state: &mut Reader<'_>) -> Result<Self, StateError> {
+    pub(super) fn decode(
+        state: &mut ConversationStateReader<'_>,
+    ) -> Result<Self, ConversationStateError> {
         let mut incoming = Self {
             stream: state.u64()?,
             received: state.u32()?,
             digest: state.array()?,
             is_refused: state.byte()? != 0,
-            begun: Zeroizing::new(state.bytes(MAX_FRAMED_LEN)?.to_vec()),
+            partial_message: Zeroizing::new(state.bytes(MAX_FRAMED_LEN)?.to_vec()),
             ..Self::default()
         };
         let count = usize::from(state.byte()?);
@@ -166,6 +170,6 @@ impl Incoming {
             incoming.shown.insert(state.u64()?, state.array()?);
         }
         let is_state = count <= SHOWN && incoming.shown.len() == count;
-        if is_state { Ok(incoming) } else { Err(StateError) }
+        if is_state { Ok(incoming) } else { Err(ConversationStateError) }
     }
 }

@@ -6,36 +6,36 @@ use zeroize::Zeroizing;
 
 use super::WINDOW;
 use super::framing::{MAX_FRAMED_LEN, begin, chain, frame, parse, text_of};
-use crate::content::{Acknowledgement, Digest};
-use crate::state::{Reader, StateError, put_bytes};
+use crate::content::{ConversationDigest, FragmentAcknowledgement};
+use crate::state::{ConversationStateError, ConversationStateReader, put_bytes};
 
 /// How many fragments wait for a partner at most: the longest message has fewer.
 const MAX_WAITING: u32 = 8192;
 
 /// Too many messages wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct ConversationFull;
 
 /// The stream of fragments to a partner, numbered from 1. It is of one life of the state: what is
 /// sent after another start from what was stored is in another stream. So no number of a fragment
 /// stands for two texts, whatever state the member has been started from.
-pub(super) struct Outgoing {
+pub(super) struct OutgoingFragments {
     /// See [`crate::Conversations::new`].
-    life: u64,
+    incarnation: u64,
     stream: u64,
     /// All fragments up to this one have arrived.
     acknowledged: u32,
     /// Of these.
-    digest: Digest,
+    digest: ConversationDigest,
     /// For each fragment after those, that was sent, the exchange in which it was last.
     sent: VecDeque<u64>,
     /// Those of which a fragment has not been acknowledged.
-    messages: VecDeque<Message>,
+    messages: VecDeque<QueuedChatMessage>,
     /// The number of the last fragment of all messages so far.
     end: u32,
 }
 
-struct Message {
+struct QueuedChatMessage {
     id: u64,
     /// Whether it was queued in this life of the state: then the partner has not shown it in an
     /// earlier one.
@@ -48,7 +48,7 @@ struct Message {
     end: u32,
 }
 
-impl Message {
+impl QueuedChatMessage {
     fn fragments(&self) -> u32 {
         fragments(self.framed.len(), self.capacity)
     }
@@ -69,7 +69,7 @@ fn fragments(len: usize, capacity: usize) -> u32 {
 
 /// What an acknowledgement has told, by the messages' numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct AcknowledgementEffect {
     /// They were shown.
     pub(super) delivered: Vec<u64>,
     /// They were queued in an earlier life of the state, and the partner no longer knows whether it
@@ -77,18 +77,18 @@ pub(super) struct Told {
     pub(super) uncertain: Vec<u64>,
 }
 
-impl Outgoing {
+impl OutgoingFragments {
     pub(super) fn new(life: u64) -> Self {
         Self::above(0, life)
     }
 
     /// Without messages, with a greater number than `before`, which no other life has drawn.
-    fn above(before: u64, life: u64) -> Self {
+    fn above(before: u64, incarnation: u64) -> Self {
         // Two lives that go on from the same number differ in these bits.
-        let step = 1 + (life & u64::from(u32::MAX));
-        let stream = before.saturating_add(step).max(life).max(1);
+        let step = 1 + (incarnation & u64::from(u32::MAX));
+        let stream = before.saturating_add(step).max(incarnation).max(1);
         Self {
-            life,
+            incarnation,
             stream,
             acknowledged: 0,
             digest: begin(stream),
@@ -113,14 +113,22 @@ impl Outgoing {
         stamp: u64,
         text: &[u8],
         capacity: usize,
-    ) -> Result<(), Full> {
+    ) -> Result<(), ConversationFull> {
         let framed = frame(stamp, text);
-        let end = self.end.checked_add(fragments(framed.len(), capacity)).ok_or(Full)?;
+        let end =
+            self.end.checked_add(fragments(framed.len(), capacity)).ok_or(ConversationFull)?;
         if end - self.acknowledged > MAX_WAITING {
-            return Err(Full);
+            return Err(ConversationFull);
         }
         self.end = end;
-        self.messages.push_back(Message { id, is_new: true, stamp, framed, capacity, end });
+        self.messages.push_back(QueuedChatMessage {
+            id,
+            is_new: true,
+            stamp,
+            framed,
+            capacity,
+            end,
+        });
         Ok(())
     }
 
@@ -172,17 +180,17 @@ impl Outgoing {
     pub(super) fn acknowledge(
         &mut self,
         stream: u64,
-        acknowledged: Acknowledgement,
+        acknowledged: FragmentAcknowledgement,
         capacity: usize,
         stamp: &mut u64,
-    ) -> Option<Told> {
+    ) -> Option<AcknowledgementEffect> {
         if stream < self.stream {
             return None;
         }
-        let mut told = Told::default();
+        let mut told = AcknowledgementEffect::default();
         match acknowledged {
             _ if stream > self.stream => self.restart(stream, capacity),
-            Acknowledgement::Received(number, digest) => {
+            FragmentAcknowledgement::Received(number, digest) => {
                 if self.digest_of(number) != Some(digest) {
                     self.restart(stream, capacity);
                 } else if number == self.acknowledged {
@@ -191,7 +199,7 @@ impl Outgoing {
                     told.delivered = self.arrived(number, digest);
                 }
             }
-            Acknowledgement::Refused(shown) => {
+            FragmentAcknowledgement::Refused(shown) => {
                 told.uncertain = self.stamp_after(shown, stamp);
                 self.restart(stream, capacity);
             }
@@ -200,7 +208,7 @@ impl Outgoing {
     }
 
     /// The digest of the stream up to a fragment; `None` if it was acknowledged before, or is none.
-    fn digest_of(&self, number: u32) -> Option<Digest> {
+    fn digest_of(&self, number: u32) -> Option<ConversationDigest> {
         if number < self.acknowledged || number > self.end {
             return None;
         }
@@ -212,7 +220,7 @@ impl Outgoing {
     }
 
     /// All fragments up to this one have arrived. Returns the messages that have.
-    fn arrived(&mut self, number: u32, digest: Digest) -> Vec<u64> {
+    fn arrived(&mut self, number: u32, digest: ConversationDigest) -> Vec<u64> {
         let arrived = self.sent.len().min((number - self.acknowledged) as usize);
         self.sent.drain(..arrived);
         (self.acknowledged, self.digest) = (number, digest);
@@ -239,7 +247,7 @@ impl Outgoing {
 
     /// Begins a stream with a greater number than `stream`, with all messages that wait.
     pub(super) fn restart(&mut self, stream: u64, capacity: usize) {
-        let next = Self::above(self.stream.max(stream), self.life);
+        let next = Self::above(self.stream.max(stream), self.incarnation);
         let messages = std::mem::replace(self, next).messages;
         for mut message in messages {
             self.end += fragments(message.framed.len(), capacity);
@@ -250,7 +258,7 @@ impl Outgoing {
 
     /// Gives up all that waits. Returns the numbers of these messages.
     pub(super) fn give_up(&mut self) -> Vec<u64> {
-        let next = Self::above(self.stream, self.life);
+        let next = Self::above(self.stream, self.incarnation);
         let messages = std::mem::replace(self, next).messages;
         messages.into_iter().map(|message| message.id).collect()
     }
@@ -271,18 +279,18 @@ impl Outgoing {
 
     /// In a new life, what waits is sent in a new stream.
     pub(super) fn decode(
-        state: &mut Reader<'_>,
+        state: &mut ConversationStateReader<'_>,
         life: u64,
         capacity: usize,
-    ) -> Result<Self, StateError> {
+    ) -> Result<Self, ConversationStateError> {
         let mut outgoing = Self::above(state.u64()?, life);
         for _ in 0..state.u64()? {
             let (id, framed) = (state.u64()?, state.bytes(MAX_FRAMED_LEN)?);
-            let stamp = parse(framed).ok_or(StateError)?.stamp;
+            let stamp = parse(framed).ok_or(ConversationStateError)?.stamp;
             let more = fragments(framed.len(), capacity);
-            let end = outgoing.end.checked_add(more).ok_or(StateError)?;
+            let end = outgoing.end.checked_add(more).ok_or(ConversationStateError)?;
             let framed = Zeroizing::new(framed.to_vec());
-            let message = Message { id, is_new: false, stamp, framed, capacity, end };
+            let message = QueuedChatMessage { id, is_new: false, stamp, framed, capacity, end };
             outgoing.messages.push_back(message);
             outgoing.end = end;
         }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::content::{Acknowledgement, capacity};
+use crate::content::{FragmentAcknowledgement, capacity};
 
 const SLOT_LEN: usize = 64;
 const CAPACITY: usize = capacity(SLOT_LEN);
@@ -47,7 +47,7 @@ impl End {
 
     /// Begins another life at this time.
     fn restart_at(&mut self, life: u64) {
-        let mut stored = Reader(&self.stored);
+        let mut stored = ConversationStateReader(&self.stored);
         self.conversation = Conversation::decode(&mut stored, life, CAPACITY).unwrap();
         assert!(stored.0.is_empty());
         self.stamp = self.stamp.max(life);
@@ -71,7 +71,7 @@ impl End {
     }
 
     fn read(&mut self, slot: &[u8], store: bool) {
-        let content = Content::decode(slot).unwrap();
+        let content = SlotContent::decode(slot).unwrap();
         let stamp = &mut self.stamp;
         let received = self.conversation.read(self.exchange, &content, CAPACITY, stamp);
         assert!(received.changed || received.messages.is_empty() && received.delivered.is_empty());
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn what_is_no_state_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Conversation::decode(&mut Reader(&bytes), 1, CAPACITY);
+        let _ = Conversation::decode(&mut ConversationStateReader(&bytes), 1, CAPACITY);
     }
 
     #[test]
@@ -156,11 +156,11 @@ proptest! {
         for (stream, number, acknowledged_stream, acknowledged) in slots {
             let number = number % 40;
             let answer = if acknowledged % 5 == 0 {
-                Acknowledgement::Refused(u64::from(number))
+                FragmentAcknowledgement::Refused(u64::from(number))
             } else {
-                Acknowledgement::Received(acknowledged, [0; 8])
+                FragmentAcknowledgement::Received(acknowledged, [0; 8])
             };
-            let content = Content {
+            let content = SlotContent {
                 stream, number, acknowledged_stream, acknowledged: answer, last: true, text: b"text",
             };
             end.read(&content.encode(SLOT_LEN), true);
@@ -298,7 +298,7 @@ fn slots_of_another_length_double_nothing() {
         bob.read(&slot, true);
     }
     assert_eq!(bob.messages.len(), 1);
-    alice.conversation.cut_again(CAPACITY - 1);
+    alice.conversation.refragment(CAPACITY - 1);
     settle(&mut alice, &mut bob);
     assert_eq!((bob.messages.len(), &alice.delivered[..]), (1, &[1][..]));
 }
@@ -315,8 +315,8 @@ fn other_fragments_wait_for_a_lost_one_within_the_window() {
     assert!(!alice.conversation.has_new());
     assert_eq!(alice.write(false), lost);
     let received = |bob: &mut End| match bob.conversation.incoming.acknowledge().1 {
-        Acknowledgement::Received(number, _) => number,
-        Acknowledgement::Refused(_) => panic!("refused"),
+        FragmentAcknowledgement::Received(number, _) => number,
+        FragmentAcknowledgement::Refused(_) => panic!("refused"),
     };
     assert_eq!(received(&mut bob), 0);
     bob.read(&lost, true);
@@ -328,18 +328,18 @@ fn too_much_text_is_refused_also_from_a_partner() {
     let mut alice = End::new(1);
     let long = "x".repeat(crate::MAX_TEXT_LEN);
     alice.send(&long);
-    assert_eq!(alice.conversation.push(0, (2, 2), &long, CAPACITY), Err(Full));
+    assert_eq!(alice.conversation.push(0, (2, 2), &long, CAPACITY), Err(ConversationFull));
     let mut bob = End::new(2);
     let text = [b'y'; CAPACITY];
     let end = u32::try_from(crate::MAX_TEXT_LEN / CAPACITY).unwrap() + 3;
     for number in 1..=end {
-        let acknowledged = Acknowledgement::Received(0, [0; 8]);
+        let acknowledged = FragmentAcknowledgement::Received(0, [0; 8]);
         let (stream, last) = (1, number == end);
         let content =
-            Content { stream, number, acknowledged_stream: 0, acknowledged, last, text: &text };
+            SlotContent { stream, number, acknowledged_stream: 0, acknowledged, last, text: &text };
         bob.read(&content.encode(SLOT_LEN), true);
     }
-    assert_eq!(bob.conversation.incoming.acknowledge(), (1, Acknowledgement::Refused(0)));
+    assert_eq!(bob.conversation.incoming.acknowledge(), (1, FragmentAcknowledgement::Refused(0)));
     assert!(bob.messages.is_empty());
     let mut alice = End::new(10);
     alice.send("afterwards");

@@ -28,30 +28,30 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
 pub(super) use self::diagram::check_slots;
-use self::diagram::{Diagram, NOWHERE};
-use crate::engine::EngineError;
+use self::diagram::{NOWHERE, SlotDiagram};
+use crate::engine::MixEngineError;
 use crate::engine::slots::SlotTransfer;
 
 /// The nodes of the diagram of N slots.
 ///
 /// # Errors
 /// If a diagram cannot have so many slots.
-pub(super) fn nodes(slots: usize) -> Result<usize, EngineError> {
-    Ok(Diagram::shared(slots)?.nodes())
+pub(super) fn nodes(slots: usize) -> Result<usize, MixEngineError> {
+    Ok(SlotDiagram::shared(slots)?.nodes())
 }
 
 /// 1-of-N transfers by a garbled diagram of N slots.
-pub(super) struct GarbledDiagram(Arc<Diagram>);
+pub(super) struct GarbledDiagram(Arc<SlotDiagram>);
 
 impl GarbledDiagram {
     /// # Errors
     /// If there are more slots than a diagram can have.
-    pub(super) fn new(slots: usize) -> Result<Self, EngineError> {
-        Diagram::shared(slots).map(Self)
+    pub(super) fn new(slots: usize) -> Result<Self, MixEngineError> {
+        SlotDiagram::shared(slots).map(Self)
     }
 
     /// The labels are one, or two, for each level of the diagram.
-    fn check_labels(&self, found: usize) -> Result<(), EngineError> {
+    fn check_labels(&self, found: usize) -> Result<(), MixEngineError> {
         let expected = self.0.levels().len();
         if found == expected {
             return Ok(());
@@ -61,7 +61,7 @@ impl GarbledDiagram {
 }
 
 impl SlotTransfer for GarbledDiagram {
-    fn pads(&self, labels: &[[Block; 2]], pads: &mut [Block]) -> Result<(), EngineError> {
+    fn pads(&self, labels: &[[Block; 2]], pads: &mut [Block]) -> Result<(), MixEngineError> {
         self.check_labels(labels.len())?;
         let levels = self.0.levels();
         let mut keys = Zeroizing::new(vec![Block::ZERO]);
@@ -88,7 +88,7 @@ impl SlotTransfer for GarbledDiagram {
     }
 
     /// All nodes of all levels are read: which of them are on the path is secret.
-    fn pad(&self, labels: &[Block], chosen: usize) -> Result<Block, EngineError> {
+    fn pad(&self, labels: &[Block], chosen: usize) -> Result<Block, MixEngineError> {
         self.check_labels(labels.len())?;
         let (mut key, mut place) = (Block::ZERO, 0);
         for (level, (bit, &label)) in self.0.levels().iter().zip(labels.iter().enumerate().rev()) {

@@ -15,36 +15,37 @@
 //! of labels.
 
 use blocks::Block;
-use ot::extension::{Extension, Kind, Security};
+use ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::engine::transfers::{ReceiverEnd, SenderEnd, blocks_of};
+use crate::engine::transfers::{EngineOtReceiver, EngineOtSender, blocks_of};
 use crate::engine::{
-    EngineError, MemberEngine, MessageLens, ProxyEngine, check_exchange, check_len,
+    ExchangeMessageLengths, MemberEngine, MixEngineError, ProxyEngine, check_exchange, check_len,
 };
-use crate::{Mailbox, Shape};
+use crate::{Mailbox, MailboxShape};
 
 /// Four bits a tree: half the bytes of two, and less computation than eight.
-const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+const EXTENSION: OtExtension =
+    OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
 /// The transfers of a slot: one for each bit.
-fn transfers(shape: &Shape) -> usize {
+fn transfers(shape: &MailboxShape) -> usize {
     8 * shape.slot_len()
 }
 
 /// The bytes of a slot's transfers in the opening.
-fn opened_len(shape: &Shape) -> usize {
+fn opened_len(shape: &MailboxShape) -> usize {
     EXTENSION.message_len(transfers(shape))
 }
 
 /// The bytes of q slots: a slot's ciphertexts, and an answer.
-fn read_len(shape: &Shape) -> usize {
+fn read_len(shape: &MailboxShape) -> usize {
     shape.reads() * shape.slot_len()
 }
 
-pub(super) fn message_lens(shape: &Shape) -> MessageLens {
-    MessageLens {
+pub(super) fn message_lens(shape: &MailboxShape) -> ExchangeMessageLengths {
+    ExchangeMessageLengths {
         opening: shape.slots() * opened_len(shape),
         request: shape.mailbox_len() + shape.slots() * read_len(shape),
         answer: read_len(shape),
@@ -52,26 +53,26 @@ pub(super) fn message_lens(shape: &Shape) -> MessageLens {
 }
 
 /// The member's end.
-pub(super) struct Member {
-    shape: Shape,
-    end: SenderEnd,
+pub(super) struct CircuitMemberEngine {
+    shape: MailboxShape,
+    end: EngineOtSender,
     /// What the answer to the last request has besides the slots.
-    added: Option<Zeroizing<Vec<u8>>>,
+    answer_mask: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Member {
-    pub(super) fn new(shape: Shape, seed: [u8; 32]) -> Self {
+impl CircuitMemberEngine {
+    pub(super) fn new(shape: MailboxShape, seed: [u8; 32]) -> Self {
         let [offset, seed] = blocks_of(seed);
-        Self { shape, end: SenderEnd::new(EXTENSION, offset, seed), added: None }
+        Self { shape, end: EngineOtSender::new(EXTENSION, offset, seed), answer_mask: None }
     }
 }
 
-impl MemberEngine for Member {
+impl MemberEngine for CircuitMemberEngine {
     fn poll_set_up(&mut self) -> Option<Vec<u8>> {
         self.end.poll_set_up()
     }
 
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
         self.end.handle_set_up(message)
     }
 
@@ -84,7 +85,7 @@ impl MemberEngine for Member {
         opening: &[u8],
         update: &Mailbox,
         reads: &[usize],
-    ) -> Result<Vec<u8>, EngineError> {
+    ) -> Result<Vec<u8>, MixEngineError> {
         let sender = self.end.sender()?;
         let lens = message_lens(&self.shape);
         check_len(opening, lens.opening)?;
@@ -120,12 +121,12 @@ impl MemberEngine for Member {
         }
         let mut added = Zeroizing::new(vec![0; read_len(&self.shape)]);
         add_slices(&sums, &mut added);
-        self.added = Some(added);
+        self.answer_mask = Some(added);
         Ok(request)
     }
 
-    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
-        let added = self.added.take().ok_or(EngineError::OutOfTurn)?;
+    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, MixEngineError> {
+        let added = self.answer_mask.take().ok_or(MixEngineError::OutOfTurn)?;
         check_len(answer, read_len(&self.shape))?;
         let slot_len = self.shape.slot_len();
         let slots = answer.chunks_exact(slot_len).zip(added.chunks_exact(slot_len));
@@ -136,26 +137,26 @@ impl MemberEngine for Member {
 }
 
 /// The proxy's end.
-pub(super) struct Proxy {
-    shape: Shape,
-    end: ReceiverEnd,
+pub(super) struct CircuitProxyEngine {
+    shape: MailboxShape,
+    end: EngineOtReceiver,
     /// Of the last opening: the sum of what the labels of the bits hash to.
     sum: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Proxy {
-    pub(super) fn new(shape: Shape, seed: [u8; 32]) -> Self {
+impl CircuitProxyEngine {
+    pub(super) fn new(shape: MailboxShape, seed: [u8; 32]) -> Self {
         let [seed, _] = blocks_of(seed);
-        Self { shape, end: ReceiverEnd::new(EXTENSION, seed), sum: None }
+        Self { shape, end: EngineOtReceiver::new(EXTENSION, seed), sum: None }
     }
 }
 
-impl ProxyEngine for Proxy {
+impl ProxyEngine for CircuitProxyEngine {
     fn poll_set_up(&mut self) -> Option<Vec<u8>> {
         self.end.poll_set_up()
     }
 
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
         self.end.handle_set_up(message)
     }
 
@@ -163,7 +164,7 @@ impl ProxyEngine for Proxy {
         self.end.is_ready()
     }
 
-    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, EngineError> {
+    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, MixEngineError> {
         let receiver = self.end.receiver()?;
         check_len(read.as_bytes(), self.shape.mailbox_len())?;
         let mut chosen = Zeroizing::new(vec![Block::ZERO; transfers(&self.shape)]);
@@ -183,11 +184,11 @@ impl ProxyEngine for Proxy {
         &mut self,
         request: &[u8],
         read: &Mailbox,
-    ) -> Result<(Mailbox, Vec<u8>), EngineError> {
+    ) -> Result<(Mailbox, Vec<u8>), MixEngineError> {
         self.end.receiver()?;
         check_len(request, message_lens(&self.shape).request)?;
         check_len(read.as_bytes(), self.shape.mailbox_len())?;
-        let mut sum = self.sum.take().ok_or(EngineError::OutOfTurn)?;
+        let mut sum = self.sum.take().ok_or(MixEngineError::OutOfTurn)?;
         let (update, ciphertexts) = request.split_at(self.shape.mailbox_len());
         let slot_len = self.shape.slot_len();
         for (slot, ciphertexts) in ciphertexts.chunks_exact(read_len(&self.shape)).enumerate() {
@@ -263,8 +264,8 @@ mod tests {
     /// N = 201, L = 256, q = 12: 4 bytes for each bit of the mailbox, and 12 for each byte.
     #[test]
     fn messages_have_one_ciphertext_of_a_bit_for_an_and() {
-        let shape = Shape::new(100, 2, 1, 12, 256).unwrap();
-        let expected = MessageLens {
+        let shape = MailboxShape::new(100, 2, 1, 12, 256).unwrap();
+        let expected = ExchangeMessageLengths {
             opening: 201 * 256 * 8 * 4,
             request: 201 * 256 * (1 + 12),
             answer: 256 * 12,

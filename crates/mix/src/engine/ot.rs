@@ -3,27 +3,27 @@
 use blocks::Block;
 use ot::one_of_n;
 
-use crate::engine::EngineError;
+use crate::engine::MixEngineError;
 use crate::engine::slots::SlotTransfer;
 
 /// 1-of-N transfers as in [`one_of_n`].
-pub(super) struct OneOfN {
+pub(super) struct OneOfNTransfer {
     /// N.
     slots: usize,
 }
 
-impl OneOfN {
+impl OneOfNTransfer {
     pub(super) fn new(slots: usize) -> Self {
         Self { slots }
     }
 }
 
-impl SlotTransfer for OneOfN {
-    fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), EngineError> {
+impl SlotTransfer for OneOfNTransfer {
+    fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), MixEngineError> {
         Ok(one_of_n::keys(keys, pads)?)
     }
 
-    fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, EngineError> {
+    fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, MixEngineError> {
         Ok(one_of_n::key(keys, chosen, self.slots)?)
     }
 }

@@ -7,20 +7,21 @@
 
 use blocks::Block;
 use blocks::prg::Prg;
-use ot::extension::{Extension, Kind, Security};
+use ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
 use ot::messages::add_pad;
 use ot::one_of_n;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::engine::transfers::{ReceiverEnd, SenderEnd, blocks_of};
+use crate::engine::transfers::{EngineOtReceiver, EngineOtSender, blocks_of};
 use crate::engine::{
-    EngineError, MemberEngine, MessageLens, ProxyEngine, check_exchange, check_len,
+    ExchangeMessageLengths, MemberEngine, MixEngineError, ProxyEngine, check_exchange, check_len,
 };
-use crate::{Mailbox, Shape};
+use crate::{Mailbox, MailboxShape};
 
 /// With four bits a tree, some hundred transfers are computed in the least time, with 512 bytes.
-const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+const EXTENSION: OtExtension =
+    OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
 /// The bytes of a slot's key.
 const KEY_LEN: usize = 16;
@@ -33,55 +34,55 @@ pub(super) trait SlotTransfer: Send {
     ///
     /// # Errors
     /// If the keys are not those of as many transfers as N pads take.
-    fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), EngineError>;
+    fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), MixEngineError>;
 
     /// The member's end: the pad of slot `chosen`, from the chosen key of each transfer. No branch
     /// or address depends on the choice.
     ///
     /// # Errors
     /// If the choice is not below N, or the keys are not those of as many transfers as it takes.
-    fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, EngineError>;
+    fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, MixEngineError>;
 }
 
 /// The transfers of an exchange.
-fn transfers(shape: &Shape) -> usize {
+fn transfers(shape: &MailboxShape) -> usize {
     shape.reads() * one_of_n::transfers(shape.slots())
 }
 
-fn request_len(shape: &Shape) -> usize {
+fn request_len(shape: &MailboxShape) -> usize {
     shape.mailbox_len() + EXTENSION.message_len(transfers(shape))
 }
 
-fn answer_len(shape: &Shape) -> usize {
+fn answer_len(shape: &MailboxShape) -> usize {
     shape.mailbox_len() + shape.reads() * shape.slots() * KEY_LEN
 }
 
-pub(super) fn message_lens(shape: &Shape) -> MessageLens {
-    MessageLens { opening: 0, request: request_len(shape), answer: answer_len(shape) }
+pub(super) fn message_lens(shape: &MailboxShape) -> ExchangeMessageLengths {
+    ExchangeMessageLengths { opening: 0, request: request_len(shape), answer: answer_len(shape) }
 }
 
 /// The member's end.
-pub(super) struct Member<T> {
-    shape: Shape,
+pub(super) struct SlotTransferMemberEngine<T> {
+    shape: MailboxShape,
     transfer: T,
-    end: ReceiverEnd,
+    end: EngineOtReceiver,
     /// Of the last request: the slots, and the pads of their keys.
     chosen: Option<Zeroizing<Vec<(usize, Block)>>>,
 }
 
-impl<T: SlotTransfer> Member<T> {
-    pub(super) fn new(shape: Shape, transfer: T, seed: [u8; 32]) -> Self {
+impl<T: SlotTransfer> SlotTransferMemberEngine<T> {
+    pub(super) fn new(shape: MailboxShape, transfer: T, seed: [u8; 32]) -> Self {
         let [seed, _] = blocks_of(seed);
-        Self { shape, transfer, end: ReceiverEnd::new(EXTENSION, seed), chosen: None }
+        Self { shape, transfer, end: EngineOtReceiver::new(EXTENSION, seed), chosen: None }
     }
 }
 
-impl<T: SlotTransfer> MemberEngine for Member<T> {
+impl<T: SlotTransfer> MemberEngine for SlotTransferMemberEngine<T> {
     fn poll_set_up(&mut self) -> Option<Vec<u8>> {
         self.end.poll_set_up()
     }
 
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
         self.end.handle_set_up(message)
     }
 
@@ -94,7 +95,7 @@ impl<T: SlotTransfer> MemberEngine for Member<T> {
         opening: &[u8],
         update: &Mailbox,
         reads: &[usize],
-    ) -> Result<Vec<u8>, EngineError> {
+    ) -> Result<Vec<u8>, MixEngineError> {
         let receiver = self.end.receiver()?;
         check_len(opening, 0)?;
         check_exchange(&self.shape, update, reads)?;
@@ -112,8 +113,8 @@ impl<T: SlotTransfer> MemberEngine for Member<T> {
         Ok(request)
     }
 
-    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
-        let chosen = self.chosen.take().ok_or(EngineError::OutOfTurn)?;
+    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, MixEngineError> {
+        let chosen = self.chosen.take().ok_or(MixEngineError::OutOfTurn)?;
         check_len(answer, answer_len(&self.shape))?;
         let (ciphertexts, keys) = answer.split_at(self.shape.mailbox_len());
         let mut slots = vec![vec![0; self.shape.slot_len()]; chosen.len()];
@@ -142,29 +143,29 @@ fn add_if_equal(number: usize, chosen: usize, bytes: &[u8], to: &mut [u8]) {
 }
 
 /// The proxy's end.
-pub(super) struct Proxy<T> {
-    shape: Shape,
+pub(super) struct SlotTransferProxyEngine<T> {
+    shape: MailboxShape,
     transfer: T,
-    end: SenderEnd,
+    end: EngineOtSender,
     /// The keys of slots.
     keys: Prg,
 }
 
-impl<T: SlotTransfer> Proxy<T> {
-    pub(super) fn new(shape: Shape, transfer: T, seed: [u8; 32]) -> Self {
+impl<T: SlotTransfer> SlotTransferProxyEngine<T> {
+    pub(super) fn new(shape: MailboxShape, transfer: T, seed: [u8; 32]) -> Self {
         let [seed, keys] = blocks_of(seed);
         let mut seeds = Prg::new(seed);
-        let end = SenderEnd::new(EXTENSION, seeds.block(), seeds.block());
+        let end = EngineOtSender::new(EXTENSION, seeds.block(), seeds.block());
         Self { shape, transfer, end, keys: Prg::new(keys) }
     }
 }
 
-impl<T: SlotTransfer> ProxyEngine for Proxy<T> {
+impl<T: SlotTransfer> ProxyEngine for SlotTransferProxyEngine<T> {
     fn poll_set_up(&mut self) -> Option<Vec<u8>> {
         self.end.poll_set_up()
     }
 
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
         self.end.handle_set_up(message)
     }
 
@@ -172,7 +173,7 @@ impl<T: SlotTransfer> ProxyEngine for Proxy<T> {
         self.end.is_ready()
     }
 
-    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, EngineError> {
+    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, MixEngineError> {
         self.end.sender()?;
         check_len(read.as_bytes(), self.shape.mailbox_len())?;
         Ok(Vec::new())
@@ -182,7 +183,7 @@ impl<T: SlotTransfer> ProxyEngine for Proxy<T> {
         &mut self,
         request: &[u8],
         read: &Mailbox,
-    ) -> Result<(Mailbox, Vec<u8>), EngineError> {
+    ) -> Result<(Mailbox, Vec<u8>), MixEngineError> {
         let sender = self.end.sender()?;
         check_len(request, request_len(&self.shape))?;
         check_len(read.as_bytes(), self.shape.mailbox_len())?;

@@ -11,7 +11,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(name: EngineName, shape: &Shape, seed: u8) -> Self {
+    fn new(name: MixEngineName, shape: &MailboxShape, seed: u8) -> Self {
         let mut member = member(name, shape, [seed; 32]).unwrap();
         let mut proxy = proxy(name, shape, [!seed; 32]).unwrap();
         assert!(!member.is_ready() && !proxy.is_ready());
@@ -49,27 +49,28 @@ fn plain(read: &Mailbox, reads: &[usize]) -> Vec<Vec<u8>> {
     reads.iter().map(|&slot| read.slot(slot).to_vec()).collect()
 }
 
-fn mailbox(shape: &Shape, seed: u64) -> Mailbox {
+fn mailbox(shape: &MailboxShape, seed: u64) -> Mailbox {
     let mut bytes = vec![0; shape.mailbox_len()];
     Prg::new(Block::from(u128::from(seed))).fill_bytes(&mut bytes);
     Mailbox::from_bytes(shape, bytes).unwrap()
 }
 
-fn reads(shape: &Shape, seed: u64) -> Vec<usize> {
+fn reads(shape: &MailboxShape, seed: u64) -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..shape.reads()).map(|_| random.usize(..shape.slots())).collect()
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
-    (2_usize..7, 1_usize..4, 3_usize..9, 64_usize..90)
-        .prop_map(|(members, own, reads, len)| Shape::new(members, own, 1, reads, len).unwrap())
+fn shapes() -> impl Strategy<Value = MailboxShape> {
+    (2_usize..7, 1_usize..4, 3_usize..9, 64_usize..90).prop_map(|(members, own, reads, len)| {
+        MailboxShape::new(members, own, 1, reads, len).unwrap()
+    })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn all_engines_compute_the_same(shape in shapes(), seed in any::<u64>()) {
-        for name in EngineName::ALL {
+        for name in MixEngineName::ALL {
             let mut ends = Ends::new(name, &shape, 1);
             let mut lengths = Vec::new();
             for round in 0..4 {
@@ -93,11 +94,11 @@ proptest! {
         len in 0_usize..70_000,
         step in 0_usize..5,
     ) {
-        let shape = Shape::new(3, 2, 1, 4, 64).unwrap();
+        let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
         let mut bytes = vec![0; len];
         Prg::new(Block::from(u128::from(seed))).fill_bytes(&mut bytes);
         let (read, reads) = (mailbox(&shape, 1), reads(&shape, 2));
-        for name in EngineName::ALL {
+        for name in MixEngineName::ALL {
             let mut ends = Ends::new(name, &shape, 2);
             let opening = ends.proxy.opening(&read).unwrap();
             let request = ends.member.request(&opening, &read, &reads).unwrap();
@@ -123,9 +124,9 @@ proptest! {
 /// Messages of the right lengths with other bytes give results or errors; nothing panics.
 #[test]
 fn changed_messages_do_not_panic() {
-    let shape = Shape::new(3, 2, 1, 4, 70).unwrap();
+    let shape = MailboxShape::new(3, 2, 1, 4, 70).unwrap();
     let (read, reads) = (mailbox(&shape, 1), reads(&shape, 2));
-    for name in EngineName::ALL {
+    for name in MixEngineName::ALL {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut change = |mut message: Vec<u8>, step: u64| {
@@ -151,8 +152,8 @@ fn changed_messages_do_not_panic() {
 
 #[test]
 fn random_set_up_messages_are_refused() {
-    let shape = Shape::new(3, 2, 1, 4, 64).unwrap();
-    for name in EngineName::ALL {
+    let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
+    for name in MixEngineName::ALL {
         for len in [0, 1, 31, 48, 100, 3_168, 4_111, 4_112, 4_113] {
             let mut bytes = vec![0; len];
             Prg::new(Block::from(len as u128)).fill_bytes(&mut bytes);
@@ -168,21 +169,21 @@ fn random_set_up_messages_are_refused() {
 
 #[test]
 fn steps_out_of_turn_are_refused() {
-    let shape = Shape::new(3, 2, 1, 4, 64).unwrap();
+    let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
     let read = mailbox(&shape, 1);
-    for name in EngineName::ALL {
+    for name in MixEngineName::ALL {
         let mut member = member(name, &shape, [1; 32]).unwrap();
         let mut proxy = proxy(name, &shape, [2; 32]).unwrap();
-        assert_eq!(member.request(&[], &read, &[0; 4]), Err(EngineError::OutOfTurn));
-        assert_eq!(member.slots(&[]), Err(EngineError::OutOfTurn));
-        assert_eq!(proxy.opening(&read), Err(EngineError::OutOfTurn));
-        assert_eq!(proxy.answer(&[], &read), Err(EngineError::OutOfTurn));
+        assert_eq!(member.request(&[], &read, &[0; 4]), Err(MixEngineError::OutOfTurn));
+        assert_eq!(member.slots(&[]), Err(MixEngineError::OutOfTurn));
+        assert_eq!(proxy.opening(&read), Err(MixEngineError::OutOfTurn));
+        assert_eq!(proxy.answer(&[], &read), Err(MixEngineError::OutOfTurn));
         let mut ends = Ends::new(name, &shape, 1);
         let opening = ends.proxy.opening(&read).unwrap();
         for reads in [&[0; 3][..], &[0, 1, 2, 7], &[0; 5]] {
             assert!(ends.member.request(&opening, &read, reads).is_err());
         }
-        let other = Mailbox::new(&Shape::new(4, 2, 1, 4, 64).unwrap());
+        let other = Mailbox::new(&MailboxShape::new(4, 2, 1, 4, 64).unwrap());
         assert!(ends.member.request(&opening, &other, &[0; 4]).is_err());
         assert!(ends.proxy.opening(&other).is_err());
         // Nothing of this has changed what both ends have.
@@ -190,15 +191,15 @@ fn steps_out_of_turn_are_refused() {
         assert!(ends.proxy.answer(&request, &other).is_err());
         let (_, answer) = ends.proxy.answer(&request, &read).unwrap();
         assert_eq!(ends.member.slots(&answer).unwrap(), plain(&read, &[3, 6, 0, 1]));
-        assert_eq!(ends.member.slots(&answer), Err(EngineError::OutOfTurn));
+        assert_eq!(ends.member.slots(&answer), Err(MixEngineError::OutOfTurn));
     }
 }
 
 /// A request that came too late is taken, without an answer, and the next exchange is as any.
 #[test]
 fn exchanges_go_on_after_late_requests() {
-    let shape = Shape::new(3, 2, 1, 4, 64).unwrap();
-    for name in EngineName::ALL {
+    let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
+    for name in MixEngineName::ALL {
         let mut ends = Ends::new(name, &shape, 1);
         let (first, second) = (mailbox(&shape, 1), mailbox(&shape, 2));
         for _ in 0..2 {
@@ -213,8 +214,8 @@ fn exchanges_go_on_after_late_requests() {
 
 #[test]
 fn mailboxes_of_ten_thousand_slots_are_read() {
-    let shape = Shape::new(1_000, 10, 1, 12, 256).unwrap();
-    for name in [EngineName::Ot, EngineName::Bdd] {
+    let shape = MailboxShape::new(1_000, 10, 1, 12, 256).unwrap();
+    for name in [MixEngineName::Ot, MixEngineName::Bdd] {
         let mut ends = Ends::new(name, &shape, 1);
         let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
         let (slots, lens) = ends.exchange(&read, &read, &reads);
@@ -226,9 +227,9 @@ fn mailboxes_of_ten_thousand_slots_are_read() {
 /// Whoever changes the ciphertexts of a slot, and of its key, changes what is read of this slot.
 #[test]
 fn each_slot_has_ciphertexts_of_its_own() {
-    let shape = Shape::new(4, 2, 1, 3, 64).unwrap();
+    let shape = MailboxShape::new(4, 2, 1, 3, 64).unwrap();
     let (read, chosen) = (mailbox(&shape, 1), [4, 4, 4]);
-    for name in [EngineName::Ot, EngineName::Bdd] {
+    for name in [MixEngineName::Ot, MixEngineName::Bdd] {
         for slot in 0..shape.slots() {
             for at in [slot * 64, shape.mailbox_len() + 16 * slot] {
                 let mut ends = Ends::new(name, &shape, 1);
@@ -246,21 +247,21 @@ fn each_slot_has_ciphertexts_of_its_own() {
 #[test]
 fn sizes_are_those_of_what_is_computed() {
     let of = |name, slots, reads, bits| size(name, slots, reads, bits).unwrap();
-    assert_eq!(of(EngineName::Circuit, 6, 2, 7), 6 * 2 * 7);
-    assert_eq!(of(EngineName::Ot, 6, 2, 7), 6 + 2 * 6);
-    assert_eq!(of(EngineName::Ot, 6, 2, 129), 2 * 6 + 2 * 6);
+    assert_eq!(of(MixEngineName::Circuit, 6, 2, 7), 6 * 2 * 7);
+    assert_eq!(of(MixEngineName::Ot, 6, 2, 7), 6 + 2 * 6);
+    assert_eq!(of(MixEngineName::Ot, 6, 2, 129), 2 * 6 + 2 * 6);
     // Levels of 1, 2 and 3 nodes, and one for each slot.
-    assert_eq!(of(EngineName::Bdd, 6, 1, 1), 12);
-    assert_eq!(of(EngineName::Bdd, 6, 2, 7), 12 * 2 * 7);
-    assert!(size(EngineName::Bdd, 65_518, 1, 1).is_err());
+    assert_eq!(of(MixEngineName::Bdd, 6, 1, 1), 12);
+    assert_eq!(of(MixEngineName::Bdd, 6, 2, 7), 12 * 2 * 7);
+    assert!(size(MixEngineName::Bdd, 65_518, 1, 1).is_err());
 }
 
 /// What is sent has the lengths that are said.
 #[test]
 fn messages_have_the_lengths_of_the_shape() {
     for (members, own, count, len) in [(2, 1, 3, 64), (3, 2, 9, 70), (5, 3, 64, 65)] {
-        let shape = Shape::new(members, own, 1, count, len).unwrap();
-        for name in EngineName::ALL {
+        let shape = MailboxShape::new(members, own, 1, count, len).unwrap();
+        for name in MixEngineName::ALL {
             let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
             let (_, lens) = Ends::new(name, &shape, 1).exchange(&read, &read, &reads);
             let said = message_lens(name, &shape);
@@ -271,8 +272,8 @@ fn messages_have_the_lengths_of_the_shape() {
 
 #[test]
 fn engines_have_names() {
-    for name in EngineName::ALL {
+    for name in MixEngineName::ALL {
         assert_eq!(name.to_string().parse(), Ok(name));
     }
-    assert_eq!("Ot".parse::<EngineName>(), Err(EngineNameError));
+    assert_eq!("Ot".parse::<MixEngineName>(), Err(MixEngineNameError));
 }

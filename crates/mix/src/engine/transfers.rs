@@ -1,10 +1,12 @@
 //! The ends of the extended transfers of an engine, from their set-up on.
 
 use blocks::Block;
-use ot::extension::{Extension, Receiver, ReceiverSetUp, Sender, SenderSetUp};
+use ot::extension::{
+    OtExtension, OtExtensionReceiver, OtExtensionSender, OtReceiverSetUp, OtSenderSetUp,
+};
 use zeroize::Zeroizing;
 
-use crate::engine::EngineError;
+use crate::engine::MixEngineError;
 
 /// The two blocks of an engine's seed.
 pub(super) fn blocks_of(seed: [u8; 32]) -> [Block; 2] {
@@ -14,15 +16,15 @@ pub(super) fn blocks_of(seed: [u8; 32]) -> [Block; 2] {
 }
 
 /// The sender, which sends the first message of the set-up.
-pub(super) struct SenderEnd {
+pub(super) struct EngineOtSender {
     message: Option<Vec<u8>>,
-    set_up: Option<SenderSetUp>,
-    sender: Option<Sender>,
+    set_up: Option<OtSenderSetUp>,
+    sender: Option<OtExtensionSender>,
 }
 
-impl SenderEnd {
-    pub(super) fn new(extension: Extension, offset: Block, seed: Block) -> Self {
-        let (set_up, message) = SenderSetUp::new(extension, offset, seed);
+impl EngineOtSender {
+    pub(super) fn new(extension: OtExtension, offset: Block, seed: Block) -> Self {
+        let (set_up, message) = OtSenderSetUp::new(extension, offset, seed);
         Self { message: Some(message), set_up: Some(set_up), sender: None }
     }
 
@@ -30,8 +32,8 @@ impl SenderEnd {
         self.message.take()
     }
 
-    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let set_up = self.set_up.take().ok_or(EngineError::OutOfTurn)?;
+    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
+        let set_up = self.set_up.take().ok_or(MixEngineError::OutOfTurn)?;
         self.sender = Some(set_up.receive(message)?);
         Ok(())
     }
@@ -40,29 +42,29 @@ impl SenderEnd {
         self.sender.is_some()
     }
 
-    pub(super) fn sender(&mut self) -> Result<&mut Sender, EngineError> {
-        self.sender.as_mut().ok_or(EngineError::OutOfTurn)
+    pub(super) fn sender(&mut self) -> Result<&mut OtExtensionSender, MixEngineError> {
+        self.sender.as_mut().ok_or(MixEngineError::OutOfTurn)
     }
 }
 
 /// The receiver, which replies to the sender's message.
-pub(super) struct ReceiverEnd {
-    set_up: Option<ReceiverSetUp>,
+pub(super) struct EngineOtReceiver {
+    set_up: Option<OtReceiverSetUp>,
     reply: Option<Vec<u8>>,
-    receiver: Option<Receiver>,
+    receiver: Option<OtExtensionReceiver>,
 }
 
-impl ReceiverEnd {
-    pub(super) fn new(extension: Extension, seed: Block) -> Self {
-        Self { set_up: Some(ReceiverSetUp::new(extension, seed)), reply: None, receiver: None }
+impl EngineOtReceiver {
+    pub(super) fn new(extension: OtExtension, seed: Block) -> Self {
+        Self { set_up: Some(OtReceiverSetUp::new(extension, seed)), reply: None, receiver: None }
     }
 
     pub(super) fn poll_set_up(&mut self) -> Option<Vec<u8>> {
         self.reply.take()
     }
 
-    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let set_up = self.set_up.take().ok_or(EngineError::OutOfTurn)?;
+    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
+        let set_up = self.set_up.take().ok_or(MixEngineError::OutOfTurn)?;
         let (receiver, reply) = set_up.receive(message)?;
         (self.receiver, self.reply) = (Some(receiver), Some(reply));
         Ok(())
@@ -72,7 +74,7 @@ impl ReceiverEnd {
         self.receiver.is_some()
     }
 
-    pub(super) fn receiver(&mut self) -> Result<&mut Receiver, EngineError> {
-        self.receiver.as_mut().ok_or(EngineError::OutOfTurn)
+    pub(super) fn receiver(&mut self) -> Result<&mut OtExtensionReceiver, MixEngineError> {
+        self.receiver.as_mut().ok_or(MixEngineError::OutOfTurn)
     }
 }

@@ -4,32 +4,32 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::job::Work;
+use super::job::ProxyEngineWork;
 use super::rounds::OpenRound;
 use crate::engine::ProxyEngine;
 use crate::round::{NONCE_LEN, RoundStart};
-use crate::wire::Refusal;
+use crate::wire::ProxyRefusal;
 
-pub(super) struct Connection {
-    pub(super) key: PublicKey,
-    engine: Engine,
+pub(super) struct GroupConnection {
+    pub(super) key: IdentityPublicKey,
+    engine: ConnectionEngine,
     /// Set-up messages that the engine has not taken yet.
     set_ups: VecDeque<Vec<u8>>,
     /// How many set-up messages have come.
     set_ups_received: u32,
     /// What is going on. A member has one exchange at a time, also if its round is over.
-    pub(super) exchange: Option<Exchange>,
+    pub(super) exchange: Option<ProxyExchange>,
     /// When the first exchange began that was not done in time, if the last one was not.
     pub(super) late_since: Option<Instant>,
     /// The message of an audit that is due.
     audit_reply: Option<AuditReply>,
-    letters: u32,
-    letters_since: Instant,
+    membership_messages: u32,
+    membership_messages_since: Instant,
 }
 
-enum Engine {
+enum ConnectionEngine {
     /// Who is no member has none.
     None,
     /// With no work. Before anything else a new one makes its first set-up messages.
@@ -38,15 +38,15 @@ enum Engine {
     Working { is_ready: bool },
 }
 
-pub(super) struct Exchange {
+pub(super) struct ProxyExchange {
     pub(super) start: Arc<RoundStart>,
-    pub(super) stage: Stage,
+    pub(super) stage: ProxyExchangeStage,
     /// When it began.
     pub(super) since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ProxyExchangeStage {
     /// The engine makes the opening.
     Opening,
     /// The member has been told; its request is due.
@@ -63,59 +63,61 @@ pub(super) enum AuditReply {
     Tables,
 }
 
-impl Connection {
-    pub(super) fn new(key: PublicKey, now: Instant) -> Self {
+impl GroupConnection {
+    pub(super) fn new(key: IdentityPublicKey, now: Instant) -> Self {
         Self {
             key,
-            engine: Engine::None,
+            engine: ConnectionEngine::None,
             set_ups: VecDeque::new(),
             set_ups_received: 0,
             exchange: None,
             late_since: None,
             audit_reply: None,
-            letters: 0,
-            letters_since: now,
+            membership_messages: 0,
+            membership_messages_since: now,
         }
     }
 
     pub(super) fn needs_engine(&self) -> bool {
-        matches!(self.engine, Engine::None)
+        matches!(self.engine, ConnectionEngine::None)
     }
 
     pub(super) fn set_up(&mut self, engine: Box<dyn ProxyEngine>) {
-        self.engine = Engine::Resting { engine, is_new: true };
+        self.engine = ConnectionEngine::Resting { engine, is_new: true };
     }
 
     /// The engine comes back from a job.
-    pub(super) fn rest(&mut self, engine: Box<dyn ProxyEngine>) {
-        self.engine = Engine::Resting { engine, is_new: false };
+    pub(super) fn return_engine(&mut self, engine: Box<dyn ProxyEngine>) {
+        self.engine = ConnectionEngine::Resting { engine, is_new: false };
     }
 
     /// Whether the engine is set up.
     pub(super) fn is_ready(&self) -> bool {
         match &self.engine {
-            Engine::None => false,
-            Engine::Resting { engine, .. } => engine.is_ready(),
-            Engine::Working { is_ready } => *is_ready,
+            ConnectionEngine::None => false,
+            ConnectionEngine::Resting { engine, .. } => engine.is_ready(),
+            ConnectionEngine::Working { is_ready } => *is_ready,
         }
     }
 
     /// Whether an exchange can begin.
     pub(super) fn can_exchange(&self) -> bool {
-        self.exchange.is_none() && matches!(self.engine, Engine::Resting { .. }) && self.is_ready()
+        self.exchange.is_none()
+            && matches!(self.engine, ConnectionEngine::Resting { .. })
+            && self.is_ready()
     }
 
     /// Takes in a set-up message for the engine.
     ///
     /// # Errors
     /// If none is due, or more than `most` have come.
-    pub(super) fn push_set_up(&mut self, message: Vec<u8>, most: u32) -> Result<(), Refusal> {
+    pub(super) fn push_set_up(&mut self, message: Vec<u8>, most: u32) -> Result<(), ProxyRefusal> {
         if self.needs_engine() || self.is_ready() {
-            return Err(Refusal::OutOfTurn);
+            return Err(ProxyRefusal::OutOfTurn);
         }
         self.set_ups_received += 1;
         if self.set_ups_received > most {
-            return Err(Refusal::TooManyMessages);
+            return Err(ProxyRefusal::TooManyMessages);
         }
         self.set_ups.push_back(message);
         Ok(())
@@ -129,14 +131,14 @@ impl Connection {
         &mut self,
         round: u64,
         nonce: [u8; NONCE_LEN],
-    ) -> Result<Box<dyn ProxyEngine>, Refusal> {
-        let due = self.exchange.as_mut().filter(|it| it.stage == Stage::Opened);
-        let exchange = due.ok_or(Refusal::OutOfTurn)?;
+    ) -> Result<Box<dyn ProxyEngine>, ProxyRefusal> {
+        let due = self.exchange.as_mut().filter(|it| it.stage == ProxyExchangeStage::Opened);
+        let exchange = due.ok_or(ProxyRefusal::OutOfTurn)?;
         if exchange.start.round != round {
-            return Err(Refusal::WrongRound);
+            return Err(ProxyRefusal::WrongRound);
         }
-        exchange.stage = Stage::Answering(nonce);
-        self.take_engine().ok_or(Refusal::OutOfTurn)
+        exchange.stage = ProxyExchangeStage::Answering(nonce);
+        self.take_engine().ok_or(ProxyRefusal::OutOfTurn)
     }
 
     /// The next work of the engine, if it rests: its set-up, or an exchange of `round`.
@@ -144,25 +146,26 @@ impl Connection {
         &mut self,
         now: Instant,
         round: Option<&OpenRound>,
-    ) -> Option<(Box<dyn ProxyEngine>, Work)> {
-        let Engine::Resting { is_new, .. } = &self.engine else { return None };
+    ) -> Option<(Box<dyn ProxyEngine>, ProxyEngineWork)> {
+        let ConnectionEngine::Resting { is_new, .. } = &self.engine else { return None };
         let work = if *is_new {
-            Work::SetUp(None)
+            ProxyEngineWork::SetUp(None)
         } else if let Some(message) = self.set_ups.pop_front() {
-            Work::SetUp(Some(message))
+            ProxyEngineWork::SetUp(Some(message))
         } else {
             let round = round.filter(|_| self.can_exchange())?;
             let start = round.start();
-            self.exchange = Some(Exchange { start, stage: Stage::Opening, since: now });
-            Work::Opening(round.read())
+            self.exchange =
+                Some(ProxyExchange { start, stage: ProxyExchangeStage::Opening, since: now });
+            ProxyEngineWork::Opening(round.read())
         };
         Some((self.take_engine()?, work))
     }
 
     fn take_engine(&mut self) -> Option<Box<dyn ProxyEngine>> {
         let is_ready = self.is_ready();
-        match std::mem::replace(&mut self.engine, Engine::Working { is_ready }) {
-            Engine::Resting { engine, .. } => Some(engine),
+        match std::mem::replace(&mut self.engine, ConnectionEngine::Working { is_ready }) {
+            ConnectionEngine::Resting { engine, .. } => Some(engine),
             other => {
                 self.engine = other;
                 None
@@ -184,25 +187,25 @@ impl Connection {
     ///
     /// # Errors
     /// If it is not due.
-    pub(super) fn take_audit_reply(&mut self, reply: AuditReply) -> Result<(), Refusal> {
+    pub(super) fn take_audit_reply(&mut self, reply: AuditReply) -> Result<(), ProxyRefusal> {
         let due = self.audit_reply.take();
-        if due == Some(reply) { Ok(()) } else { Err(Refusal::OutOfTurn) }
+        if due == Some(reply) { Ok(()) } else { Err(ProxyRefusal::OutOfTurn) }
     }
 
     /// Counts a message to the administrator or of it.
     ///
     /// # Errors
     /// If these are more than `most` in an interval.
-    pub(super) fn count_letter(
+    pub(super) fn count_membership_message(
         &mut self,
         now: Instant,
         interval: Duration,
         most: u32,
-    ) -> Result<(), Refusal> {
-        if now.saturating_duration_since(self.letters_since) >= interval {
-            (self.letters, self.letters_since) = (0, now);
+    ) -> Result<(), ProxyRefusal> {
+        if now.saturating_duration_since(self.membership_messages_since) >= interval {
+            (self.membership_messages, self.membership_messages_since) = (0, now);
         }
-        self.letters += 1;
-        if self.letters > most { Err(Refusal::TooManyMessages) } else { Ok(()) }
+        self.membership_messages += 1;
+        if self.membership_messages > most { Err(ProxyRefusal::TooManyMessages) } else { Ok(()) }
     }
 }

@@ -2,31 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::GroupSettings;
-use crate::membership::Announcement;
-use crate::wire::Refusal;
+use super::MixGroupSettings;
+use crate::membership::EpochAnnouncement;
+use crate::wire::ProxyRefusal;
 
 /// An epoch whose announcement is the administrator's.
 #[derive(Debug)]
-pub(super) struct Epoch {
+pub(super) struct AnnouncedEpoch {
     number: u32,
     announcement: Vec<u8>,
     members: BTreeMap<[u8; 32], u16>,
 }
 
-impl Epoch {
+impl AnnouncedEpoch {
     /// The epoch of an announcement.
     ///
     /// # Errors
     /// If the administrator did not sign it for this group, or the group has no such epoch.
-    pub(super) fn verify(bytes: Vec<u8>, settings: &GroupSettings) -> Result<Self, Refusal> {
-        let GroupSettings { name, administrator, terms, .. } = settings;
-        let announcement = Announcement::verify(&bytes, name.as_str(), administrator)
-            .map_err(|_| Refusal::BadAnnouncement)?;
+    pub(super) fn verify(
+        bytes: Vec<u8>,
+        settings: &MixGroupSettings,
+    ) -> Result<Self, ProxyRefusal> {
+        let MixGroupSettings { name, administrator, terms, .. } = settings;
+        let announcement = EpochAnnouncement::verify(&bytes, name.as_str(), administrator)
+            .map_err(|_| ProxyRefusal::BadAnnouncement)?;
         if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {
-            return Err(Refusal::BadAnnouncement);
+            return Err(ProxyRefusal::BadAnnouncement);
         }
         let members = announcement.members().map(|key| key.to_bytes()).zip(0..).collect();
         Ok(Self { number: announcement.epoch(), announcement: bytes, members })
@@ -46,7 +49,7 @@ impl Epoch {
     }
 
     /// The number of the member with this key.
-    pub(super) fn number_of(&self, key: &PublicKey) -> Option<u16> {
+    pub(super) fn number_of(&self, key: &IdentityPublicKey) -> Option<u16> {
         self.members.get(&key.to_bytes()).copied()
     }
 }

@@ -4,29 +4,35 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::audit::{AuditError, Evaluation, RANDOM_LEN};
-use crate::engine::{EngineError, ProxyEngine};
-use crate::{Mailbox, Shape};
+use crate::audit::{AuditEvaluation, RANDOM_LEN, UpdateAuditError};
+use crate::engine::{MixEngineError, ProxyEngine};
+use crate::{Mailbox, MailboxShape};
 
 /// Work that takes time, away from the group until it is done.
-pub struct Job(Task);
+pub struct GroupJob(GroupJobTask);
 
 /// A job that has been done.
-pub struct Done(pub(super) Outcome);
+pub struct FinishedGroupJob(pub(super) GroupJobOutcome);
 
-enum Task {
+enum GroupJobTask {
     /// Of one connection's engine.
-    Exchange { connection: u64, engine: Box<dyn ProxyEngine>, work: Work },
+    Exchange { connection: u64, engine: Box<dyn ProxyEngine>, work: ProxyEngineWork },
     /// Of the inquiry with this number.
     Audit { inquiry: u64, work: AuditWork },
 }
 
-pub(super) enum Outcome {
-    Exchange { connection: u64, result: Result<(Box<dyn ProxyEngine>, Product), EngineError> },
-    Audit { inquiry: u64, result: Result<AuditProduct, AuditError> },
+pub(super) enum GroupJobOutcome {
+    Exchange {
+        connection: u64,
+        result: Result<(Box<dyn ProxyEngine>, ProxyEngineProduct), MixEngineError>,
+    },
+    Audit {
+        inquiry: u64,
+        result: Result<AuditProduct, UpdateAuditError>,
+    },
 }
 
-pub(super) enum Work {
+pub(super) enum ProxyEngineWork {
     /// Takes a set-up message, if there is one, and makes those that are due.
     SetUp(Option<Vec<u8>>),
     /// Makes the opening of an exchange that reads this mailbox.
@@ -35,7 +41,7 @@ pub(super) enum Work {
     Answer { request: Vec<u8>, read: Arc<Mailbox> },
 }
 
-pub(super) enum Product {
+pub(super) enum ProxyEngineProduct {
     SetUp(Vec<Vec<u8>>),
     Opening(Vec<u8>),
     Answer { update: Mailbox, body: Vec<u8> },
@@ -44,78 +50,89 @@ pub(super) enum Product {
 pub(super) enum AuditWork {
     /// Makes the choices from an auditor's set-up message.
     Choose {
-        shape: Shape,
+        shape: MailboxShape,
         update: Arc<Mailbox>,
         set_up: Vec<u8>,
         random: Zeroizing<[u8; RANDOM_LEN]>,
     },
     /// Evaluates an auditor's garbled circuit.
-    Evaluate { evaluation: Evaluation, tables: Vec<u8> },
+    Evaluate { evaluation: AuditEvaluation, tables: Vec<u8> },
 }
 
 pub(super) enum AuditProduct {
-    Choices(Evaluation, Vec<u8>),
+    Choices(AuditEvaluation, Vec<u8>),
     /// Whether the update is right.
     Verdict(bool),
 }
 
-impl Job {
-    pub(super) fn exchange(connection: u64, engine: Box<dyn ProxyEngine>, work: Work) -> Self {
-        Self(Task::Exchange { connection, engine, work })
+impl GroupJob {
+    pub(super) fn exchange(
+        connection: u64,
+        engine: Box<dyn ProxyEngine>,
+        work: ProxyEngineWork,
+    ) -> Self {
+        Self(GroupJobTask::Exchange { connection, engine, work })
     }
 
     pub(super) fn audit(inquiry: u64, work: AuditWork) -> Self {
-        Self(Task::Audit { inquiry, work })
+        Self(GroupJobTask::Audit { inquiry, work })
     }
 
     /// Does the work. It takes up to the time of an exchange.
-    pub fn run(self) -> Done {
-        Done(match self.0 {
-            Task::Exchange { connection, mut engine, work } => {
+    pub fn run(self) -> FinishedGroupJob {
+        FinishedGroupJob(match self.0 {
+            GroupJobTask::Exchange { connection, mut engine, work } => {
                 let product = work.run(&mut *engine);
-                Outcome::Exchange { connection, result: product.map(|product| (engine, product)) }
+                GroupJobOutcome::Exchange {
+                    connection,
+                    result: product.map(|product| (engine, product)),
+                }
             }
-            Task::Audit { inquiry, work } => Outcome::Audit { inquiry, result: work.run() },
+            GroupJobTask::Audit { inquiry, work } => {
+                GroupJobOutcome::Audit { inquiry, result: work.run() }
+            }
         })
     }
 }
 
-impl Done {
+impl FinishedGroupJob {
     /// The connection, and the update that its member has handed in, if that was the job: all that
     /// the proxy gets from an exchange. For demonstrations and tests of what it can learn.
     pub fn update(&self) -> Option<(u64, &Mailbox)> {
         match &self.0 {
-            Outcome::Exchange { connection, result: Ok((_, Product::Answer { update, .. })) } => {
-                Some((*connection, update))
-            }
+            GroupJobOutcome::Exchange {
+                connection,
+                result: Ok((_, ProxyEngineProduct::Answer { update, .. })),
+            } => Some((*connection, update)),
             _ => None,
         }
     }
 }
 
-impl Work {
-    fn run(self, engine: &mut dyn ProxyEngine) -> Result<Product, EngineError> {
+impl ProxyEngineWork {
+    fn run(self, engine: &mut dyn ProxyEngine) -> Result<ProxyEngineProduct, MixEngineError> {
         match self {
             Self::SetUp(message) => {
                 if let Some(message) = message {
                     engine.handle_set_up(&message)?;
                 }
-                Ok(Product::SetUp(std::iter::from_fn(|| engine.poll_set_up()).collect()))
+                Ok(ProxyEngineProduct::SetUp(std::iter::from_fn(|| engine.poll_set_up()).collect()))
             }
-            Self::Opening(read) => Ok(Product::Opening(engine.opening(&read)?)),
+            Self::Opening(read) => Ok(ProxyEngineProduct::Opening(engine.opening(&read)?)),
             Self::Answer { request, read } => {
                 let (update, body) = engine.answer(&request, &read)?;
-                Ok(Product::Answer { update, body })
+                Ok(ProxyEngineProduct::Answer { update, body })
             }
         }
     }
 }
 
 impl AuditWork {
-    fn run(self) -> Result<AuditProduct, AuditError> {
+    fn run(self) -> Result<AuditProduct, UpdateAuditError> {
         match self {
             Self::Choose { shape, update, set_up, random } => {
-                let (evaluation, choices) = Evaluation::new(&shape, &update, &set_up, &random)?;
+                let (evaluation, choices) =
+                    AuditEvaluation::new(&shape, &update, &set_up, &random)?;
                 Ok(AuditProduct::Choices(evaluation, choices))
             }
             Self::Evaluate { evaluation, tables } => {

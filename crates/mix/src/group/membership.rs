@@ -4,55 +4,69 @@
 use std::time::Instant;
 
 use hmac::{Hmac, KeyInit, Mac};
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use sha2::Sha256;
 
-use super::epoch::Epoch;
-use super::status::GroupEvent;
-use super::{Group, MAX_ADMINISTRATOR_LETTERS, MAX_LETTERS};
-use crate::wire::{Refusal, ToMember};
+use super::epoch::AnnouncedEpoch;
+use super::status::MixGroupEvent;
+use super::{MAX_ADMINISTRATOR_MESSAGES, MAX_MEMBERSHIP_MESSAGES, MixGroup};
+use crate::wire::{ProxyRefusal, ProxyToMember};
 
-impl Group {
-    pub(super) fn handle_join(&mut self, key: PublicKey, request: Vec<u8>) -> Result<(), Refusal> {
+impl MixGroup {
+    pub(super) fn handle_join(
+        &mut self,
+        key: IdentityPublicKey,
+        request: Vec<u8>,
+    ) -> Result<(), ProxyRefusal> {
         if self.is_inside(&key) {
-            return Err(Refusal::AlreadyMember);
+            return Err(ProxyRefusal::AlreadyMember);
         }
-        let is_full = |epoch: &Epoch| epoch.members() >= self.settings.terms.shape().members();
+        let is_full =
+            |epoch: &AnnouncedEpoch| epoch.members() >= self.settings.terms.shape().members();
         if self.epoch.as_ref().is_some_and(is_full) {
-            return Err(Refusal::GroupFull);
+            return Err(ProxyRefusal::GroupFull);
         }
         let connections = &self.connections;
-        let is_connected = |key: &PublicKey| connections.values().any(|it| it.key == *key);
+        let is_connected = |key: &IdentityPublicKey| connections.values().any(|it| it.key == *key);
         self.joins.insert(key, request.clone(), is_connected)?;
-        self.events.push_back(GroupEvent::JoinWaits { key });
-        self.send_administrator(&ToMember::JoinRequest { key, request });
+        self.events.push_back(MixGroupEvent::JoinWaits { key });
+        self.send_administrator(&ProxyToMember::JoinRequest { key, request });
         Ok(())
     }
 
-    pub(super) fn handle_notice(&mut self, key: PublicKey, notice: Vec<u8>) -> Result<(), Refusal> {
+    pub(super) fn handle_notice(
+        &mut self,
+        key: IdentityPublicKey,
+        notice: Vec<u8>,
+    ) -> Result<(), ProxyRefusal> {
         if self.number_of(&key).is_none() {
-            return Err(Refusal::NotMember);
+            return Err(ProxyRefusal::NotMember);
         }
         if self.notices.insert(&key, notice.clone()) {
             self.is_stored = false;
-            self.send_administrator(&ToMember::Notice { key, notice });
+            self.send_administrator(&ProxyToMember::Notice { key, notice });
         }
         Ok(())
     }
 
-    pub(super) fn handle_join_answer(&mut self, key: PublicKey, answer: Vec<u8>) {
+    pub(super) fn handle_join_answer(&mut self, key: IdentityPublicKey, answer: Vec<u8>) {
         match self.connection_of(&key) {
-            Some(id) if self.joins.remove(&key) => self.send(id, &ToMember::JoinAnswer(answer)),
+            Some(id) if self.joins.remove(&key) => {
+                self.send(id, &ProxyToMember::JoinAnswer(answer));
+            }
             _ => self.joins.answer(&key, answer),
         }
     }
 
     /// Takes an announcement, if it is the administrator's, and of a later epoch than all before.
-    pub(super) fn handle_announcement(&mut self, announcement: Vec<u8>) -> Result<(), Refusal> {
-        let epoch = Epoch::verify(announcement, &self.settings)?;
+    pub(super) fn handle_announcement(
+        &mut self,
+        announcement: Vec<u8>,
+    ) -> Result<(), ProxyRefusal> {
+        let epoch = AnnouncedEpoch::verify(announcement, &self.settings)?;
         let last = self.announced.as_ref().or(self.epoch.as_ref());
-        if epoch.number() <= last.map_or(0, Epoch::number) {
-            return Err(Refusal::OldAnnouncement);
+        if epoch.number() <= last.map_or(0, AnnouncedEpoch::number) {
+            return Err(ProxyRefusal::OldAnnouncement);
         }
         self.announced = Some(epoch);
         Ok(())
@@ -60,9 +74,9 @@ impl Group {
 
     /// Begins the announced epoch. The open round ends without being closed: its mailbox would not
     /// be read, because the first round of an epoch reads nothing.
-    pub(super) fn begin_epoch(&mut self, now: Instant, epoch: Epoch) {
+    pub(super) fn begin_epoch(&mut self, now: Instant, epoch: AnnouncedEpoch) {
         let (number, members) = (epoch.number(), epoch.members());
-        self.events.push_back(GroupEvent::EpochBegan { epoch: number, members });
+        self.events.push_back(MixGroupEvent::EpochBegan { epoch: number, members });
         self.joins.remove_members(&epoch);
         self.notices.keep_members(&epoch);
         self.rounds.abandon();
@@ -74,7 +88,7 @@ impl Group {
             if self.is_inside(&key) {
                 self.admit(now, id);
             } else if was_member {
-                self.refuse(id, Refusal::Removed);
+                self.refuse(id, ProxyRefusal::Removed);
             }
         }
     }
@@ -83,7 +97,7 @@ impl Group {
     pub(super) fn admit(&mut self, now: Instant, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
-        let announcement = ToMember::Announcement(epoch.announcement().to_vec());
+        let announcement = ProxyToMember::Announcement(epoch.announcement().to_vec());
         let is_member = epoch.number_of(&key).is_some();
         self.send(id, &announcement);
         let connection = self.connections.get_mut(&id).expect("the caller has it");
@@ -95,39 +109,48 @@ impl Group {
                     connection.set_up(engine);
                     self.work(now, id);
                 }
-                Err(_) => self.refuse(id, Refusal::Engine),
+                Err(_) => self.refuse(id, ProxyRefusal::Engine),
             }
         }
     }
 
     /// What waits for the administrator.
-    pub(super) fn send_letters(&mut self, id: u64) {
+    pub(super) fn send_pending_membership(&mut self, id: u64) {
         let joins =
-            self.joins.waiting().map(|(key, request)| ToMember::JoinRequest { key, request });
-        let notices = self.notices.all().map(|(key, notice)| ToMember::Notice { key, notice });
+            self.joins.waiting().map(|(key, request)| ProxyToMember::JoinRequest { key, request });
+        let notices = self.notices.all().map(|(key, notice)| ProxyToMember::Notice { key, notice });
         let found = self.audits.found().iter();
-        let found = found.map(|it| ToMember::AuditFailed { key: it.key, round: it.round });
+        let found = found.map(|it| ProxyToMember::AuditFailed { key: it.key, round: it.round });
         for message in joins.chain(notices).chain(found).collect::<Vec<_>>() {
             self.send(id, &message);
         }
     }
 
-    pub(super) fn send_administrator(&mut self, message: &ToMember) {
+    pub(super) fn send_administrator(&mut self, message: &ProxyToMember) {
         let administrator = self.settings.administrator;
         if let Some(id) = self.connection_of(&administrator) {
             self.send(id, message);
         }
     }
 
-    pub(super) fn count_letter(&mut self, now: Instant, id: u64) -> Result<(), Refusal> {
+    pub(super) fn count_membership_message(
+        &mut self,
+        now: Instant,
+        id: u64,
+    ) -> Result<(), ProxyRefusal> {
         let connection = self.connections.get_mut(&id).expect("checked");
         let is_administrator = connection.key == self.settings.administrator;
-        let most = if is_administrator { MAX_ADMINISTRATOR_LETTERS } else { MAX_LETTERS };
-        connection.count_letter(now, self.settings.terms.interval(), most)
+        let most =
+            if is_administrator { MAX_ADMINISTRATOR_MESSAGES } else { MAX_MEMBERSHIP_MESSAGES };
+        connection.count_membership_message(now, self.settings.terms.interval(), most)
     }
 
-    pub(super) fn check_administrator(&self, key: &PublicKey) -> Result<(), Refusal> {
-        if *key == self.settings.administrator { Ok(()) } else { Err(Refusal::NotAdministrator) }
+    pub(super) fn check_administrator(&self, key: &IdentityPublicKey) -> Result<(), ProxyRefusal> {
+        if *key == self.settings.administrator {
+            Ok(())
+        } else {
+            Err(ProxyRefusal::NotAdministrator)
+        }
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::Mailbox;
 use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
-use crate::wire::Terms;
+use crate::wire::MixTerms;
 
 /// How many numbers of rounds one stored state is good for: after a restart, rounds begin with the
 /// first number that was not reserved, so that none comes twice.
 const RESERVED: u64 = 1024;
 
-pub(super) struct Rounds {
-    terms: Terms,
+pub(super) struct GroupRounds {
+    terms: MixTerms,
     next: u64,
     /// The first number that no stored state allows.
     reserved: u64,
@@ -33,14 +33,14 @@ pub(super) struct OpenRound {
     opened: Instant,
     /// When it is over in any case; none if that has passed, but answers are being computed.
     deadline: Option<Instant>,
-    least: Instant,
+    earliest_close: Instant,
     participants: BTreeMap<u16, [u8; NONCE_LEN]>,
     mailbox: Mailbox,
 }
 
-impl Rounds {
+impl GroupRounds {
     /// None is open; the first one has the number `next`, but at least 1.
-    pub(super) fn new(terms: Terms, next: u64) -> Self {
+    pub(super) fn new(terms: MixTerms, next: u64) -> Self {
         let (next, nothing) = (next.max(1), Arc::new(Mailbox::new(terms.shape())));
         Self { terms, next, reserved: next, open: None, closed: None, nothing }
     }
@@ -85,7 +85,7 @@ impl Rounds {
             read: mailbox.unwrap_or_else(|| self.nothing()),
             opened: now,
             deadline: Some(now + self.terms.interval()),
-            least: now + self.terms.least_interval(),
+            earliest_close: now + self.terms.least_interval(),
             participants: BTreeMap::new(),
             mailbox: Mailbox::new(self.terms.shape()),
         });
@@ -119,7 +119,7 @@ impl Rounds {
         if has_passed {
             open.deadline = None;
         }
-        now >= open.least && (!is_awaited || (has_passed && !is_computed))
+        now >= open.earliest_close && (!is_awaited || (has_passed && !is_computed))
     }
 
     /// Closes the open round: how many took part, and how long it was open.
@@ -163,7 +163,7 @@ impl OpenRound {
         if is_awaited {
             self.deadline
         } else {
-            (!self.participants.is_empty()).then_some(self.least)
+            (!self.participants.is_empty()).then_some(self.earliest_close)
         }
     }
 }

@@ -3,36 +3,36 @@
 use std::fmt;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use crate::wire::{Refusal, Standing};
+use crate::wire::{MembershipStatus, ProxyRefusal};
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupEvent {
+pub enum MixGroupEvent {
     /// A client has connected.
     Connected {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// What it is in the group.
-        standing: Standing,
+        standing: MembershipStatus,
     },
     /// A client has gone.
     Disconnected {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
     },
     /// The connection of a client was ended.
     Refused {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// Why.
-        refusal: Refusal,
+        refusal: ProxyRefusal,
     },
     /// A request to join waits for the administrator.
     JoinWaits {
         /// The key of the client.
-        key: PublicKey,
+        key: IdentityPublicKey,
     },
     /// An epoch has begun.
     EpochBegan {
@@ -55,48 +55,48 @@ pub enum GroupEvent {
     /// A member that was in time before was not done when the round was closed.
     Late {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round.
         round: u64,
     },
     /// A member that was late takes part again.
     InTimeAgain {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// For how long it was late.
         after: Duration,
     },
     /// An update was audited, and is right.
     AuditPassed {
         /// The key of its member.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round.
         round: u64,
     },
     /// An update was audited, and is wrong by two auditors.
     AuditFailed {
         /// The key of its member.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round.
         round: u64,
         /// The keys of the auditors.
-        auditors: [PublicKey; 2],
+        auditors: [IdentityPublicKey; 2],
         /// Whether the member is left out until the next epoch.
         is_left_out: bool,
     },
     /// An update was audited, and is wrong by one auditor, which no second one has confirmed.
     AuditDisputed {
         /// The key of its member.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round.
         round: u64,
         /// The key of the auditor.
-        accuser: PublicKey,
+        accuser: IdentityPublicKey,
     },
     /// A member was asked to audit an update, and has not answered in time.
     AuditorSilent {
         /// Its key.
-        key: PublicKey,
+        key: IdentityPublicKey,
         /// The round of the update.
         round: u64,
     },
@@ -107,15 +107,15 @@ pub enum GroupEvent {
     },
 }
 
-impl fmt::Display for GroupEvent {
+impl fmt::Display for MixGroupEvent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connected { key, standing } => {
                 let standing = match standing {
-                    Standing::Unknown => "a client that is no member",
-                    Standing::Waiting => "a client that waits to join",
-                    Standing::Member => "a member",
-                    Standing::Administrator => "the administrator",
+                    MembershipStatus::Unknown => "a client that is no member",
+                    MembershipStatus::Waiting => "a client that waits to join",
+                    MembershipStatus::Member => "a member",
+                    MembershipStatus::Administrator => "the administrator",
                 };
                 write!(out, "{standing} has connected: {key}")
             }
@@ -162,7 +162,7 @@ impl fmt::Display for GroupEvent {
 
 /// How a group does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupStatus {
+pub struct MixGroupStatus {
     /// The number of the epoch; 0 before the first one.
     pub epoch: u32,
     /// How many members it has.
@@ -176,25 +176,25 @@ pub struct GroupStatus {
     /// Connected members that were not done in time in their last exchange.
     pub late_members: Vec<LateMember>,
     /// Members of the epoch that two auditors have found to write into slots of others.
-    pub found: Vec<Found>,
+    pub found: Vec<AuditFailedMember>,
     /// What has been counted since the proxy was started.
-    pub counters: Counters,
+    pub counters: GroupCounters,
 }
 
 /// A member that is late, or silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateMember {
     /// Its key.
-    pub key: PublicKey,
+    pub key: IdentityPublicKey,
     /// How long ago it was told of the first round that it was late in.
     pub since: Duration,
 }
 
 /// A member whose update was found to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct AuditFailedMember {
     /// Its key.
-    pub key: PublicKey,
+    pub key: IdentityPublicKey,
     /// The round.
     pub round: u64,
     /// Whether it is left out of rounds until the next epoch. The administrator is not.
@@ -203,7 +203,7 @@ pub struct Found {
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct GroupCounters {
     /// Rounds that have been closed.
     pub rounds: u64,
     /// Exchanges that were done in time.
@@ -228,7 +228,7 @@ pub struct Counters {
     pub audits_abandoned: u64,
 }
 
-impl Counters {
+impl GroupCounters {
     pub(super) fn count_round(&mut self, participants: usize, late: usize, took: Duration) {
         self.rounds += 1;
         self.exchanges += participants as u64;

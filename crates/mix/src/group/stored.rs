@@ -2,17 +2,17 @@
 
 use sha2::{Digest, Sha256};
 
-use super::GroupSettings;
-use super::epoch::Epoch;
-use super::waiting::Notices;
-use crate::wire::fields::{Reader, put_counted};
-use crate::wire::{MAX_NOTICE_LEN, WireError};
+use super::MixGroupSettings;
+use super::epoch::AnnouncedEpoch;
+use super::waiting::LastNotices;
+use crate::wire::fields::{MixWireReader, put_counted};
+use crate::wire::{MAX_NOTICE_LEN, MixWireError};
 
 const MAGIC: [u8; 8] = *b"sndrmix1";
 
 /// Why bytes are not the state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoredError {
+pub enum GroupStateError {
     /// They have been changed or cut.
     #[error("it is damaged")]
     Damaged,
@@ -23,21 +23,25 @@ pub enum StoredError {
     OtherGroup,
 }
 
-impl From<WireError> for StoredError {
-    fn from(_: WireError) -> Self {
+impl From<MixWireError> for GroupStateError {
+    fn from(_: MixWireError) -> Self {
         Self::Damaged
     }
 }
 
 #[derive(Default)]
-pub(super) struct Stored {
-    pub(super) epoch: Option<Epoch>,
+pub(super) struct StoredGroup {
+    pub(super) epoch: Option<AnnouncedEpoch>,
     /// The first number that no round has had.
     pub(super) next_round: u64,
-    pub(super) notices: Notices,
+    pub(super) notices: LastNotices,
 }
 
-pub(super) fn encode(epoch: Option<&Epoch>, next_round: u64, notices: &Notices) -> Vec<u8> {
+pub(super) fn encode(
+    epoch: Option<&AnnouncedEpoch>,
+    next_round: u64,
+    notices: &LastNotices,
+) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend(next_round.to_be_bytes());
     put_counted(&mut out, epoch.map_or(&[], |epoch| epoch.announcement()));
@@ -50,24 +54,29 @@ pub(super) fn encode(epoch: Option<&Epoch>, next_round: u64, notices: &Notices) 
     out
 }
 
-impl Stored {
+impl StoredGroup {
     /// Reads what was stored, and checks again that the administrator has announced the epoch.
     ///
     /// # Errors
     /// If the bytes are damaged, or do not belong to the group.
-    pub(super) fn decode(bytes: &[u8], settings: &GroupSettings) -> Result<Self, StoredError> {
-        let (content, digest) = bytes.split_last_chunk::<32>().ok_or(StoredError::Damaged)?;
-        let mut reader = Reader::new(content);
+    pub(super) fn decode(
+        bytes: &[u8],
+        settings: &MixGroupSettings,
+    ) -> Result<Self, GroupStateError> {
+        let (content, digest) = bytes.split_last_chunk::<32>().ok_or(GroupStateError::Damaged)?;
+        let mut reader = MixWireReader::new(content);
         if Sha256::digest(content)[..] != digest[..] || reader.array()? != MAGIC {
-            return Err(StoredError::Damaged);
+            return Err(GroupStateError::Damaged);
         }
         let next_round = reader.u64()?;
         let announcement = reader.counted(settings.terms.max_announcement_len())?;
         let epoch = match announcement {
             none if none.is_empty() => None,
-            some => Some(Epoch::verify(some, settings).map_err(|_| StoredError::OtherGroup)?),
+            some => Some(
+                AnnouncedEpoch::verify(some, settings).map_err(|_| GroupStateError::OtherGroup)?,
+            ),
         };
-        let mut notices = Notices::default();
+        let mut notices = LastNotices::default();
         while !reader.is_empty() {
             notices.insert(&reader.key()?, reader.counted(MAX_NOTICE_LEN)?);
         }

@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::MAX_STRANGERS;
-use super::epoch::Epoch;
-use crate::wire::Refusal;
+use super::MAX_NON_MEMBERS;
+use super::epoch::AnnouncedEpoch;
+use crate::wire::ProxyRefusal;
 
 /// Requests to join, and the answers to those whose clients are not connected.
 #[derive(Default)]
-pub(super) struct Joins {
-    all: BTreeMap<[u8; 32], Join>,
+pub(super) struct PendingJoins {
+    all: BTreeMap<[u8; 32], PendingJoin>,
     next: u64,
 }
 
-struct Join {
-    key: PublicKey,
+struct PendingJoin {
+    key: IdentityPublicKey,
     /// The lesser, the longer it waits.
     order: u64,
-    state: State,
+    state: PendingJoinState,
 }
 
-enum State {
+enum PendingJoinState {
     Waiting(Vec<u8>),
     Answered(Vec<u8>),
 }
 
-impl Joins {
+impl PendingJoins {
     /// Takes in a request, in place of an older one with the same key. If there is no room, the
     /// oldest one whose client is not connected is dropped: who stays connected keeps its place.
     ///
@@ -35,46 +35,46 @@ impl Joins {
     /// If as many as may are waiting and connected.
     pub(super) fn insert(
         &mut self,
-        key: PublicKey,
+        key: IdentityPublicKey,
         request: Vec<u8>,
-        is_connected: impl Fn(&PublicKey) -> bool,
-    ) -> Result<(), Refusal> {
-        if !self.all.contains_key(&key.to_bytes()) && self.all.len() >= MAX_STRANGERS {
+        is_connected: impl Fn(&IdentityPublicKey) -> bool,
+    ) -> Result<(), ProxyRefusal> {
+        if !self.all.contains_key(&key.to_bytes()) && self.all.len() >= MAX_NON_MEMBERS {
             let absent = self.all.values().filter(|join| !is_connected(&join.key));
             let oldest = absent.min_by_key(|join| join.order).map(|join| join.key.to_bytes());
-            self.all.remove(&oldest.ok_or(Refusal::TooManyJoins)?);
+            self.all.remove(&oldest.ok_or(ProxyRefusal::TooManyJoins)?);
         }
-        let join = Join { key, order: self.next, state: State::Waiting(request) };
+        let join = PendingJoin { key, order: self.next, state: PendingJoinState::Waiting(request) };
         self.next += 1;
         self.all.insert(key.to_bytes(), join);
         Ok(())
     }
 
-    pub(super) fn is_waiting(&self, key: &PublicKey) -> bool {
+    pub(super) fn is_waiting(&self, key: &IdentityPublicKey) -> bool {
         let join = self.all.get(&key.to_bytes());
-        join.is_some_and(|join| matches!(join.state, State::Waiting(_)))
+        join.is_some_and(|join| matches!(join.state, PendingJoinState::Waiting(_)))
     }
 
     /// The requests that wait.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (PublicKey, Vec<u8>)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (IdentityPublicKey, Vec<u8>)> {
         self.all.values().filter_map(|join| match &join.state {
-            State::Waiting(request) => Some((join.key, request.clone())),
-            State::Answered(_) => None,
+            PendingJoinState::Waiting(request) => Some((join.key, request.clone())),
+            PendingJoinState::Answered(_) => None,
         })
     }
 
     /// Keeps an answer until its client connects. Without a request it is dropped.
-    pub(super) fn answer(&mut self, key: &PublicKey, answer: Vec<u8>) {
+    pub(super) fn answer(&mut self, key: &IdentityPublicKey, answer: Vec<u8>) {
         if let Some(join) = self.all.get_mut(&key.to_bytes()) {
-            join.state = State::Answered(answer);
+            join.state = PendingJoinState::Answered(answer);
         }
     }
 
     /// The answer that was kept for a client.
-    pub(super) fn take_answer(&mut self, key: &PublicKey) -> Option<Vec<u8>> {
+    pub(super) fn take_answer(&mut self, key: &IdentityPublicKey) -> Option<Vec<u8>> {
         match self.all.remove(&key.to_bytes())? {
-            Join { state: State::Answered(answer), .. } => Some(answer),
-            waiting @ Join { .. } => {
+            PendingJoin { state: PendingJoinState::Answered(answer), .. } => Some(answer),
+            waiting @ PendingJoin { .. } => {
                 self.all.insert(key.to_bytes(), waiting);
                 None
             }
@@ -82,14 +82,15 @@ impl Joins {
     }
 
     /// Drops the request of a client. Returns whether there was one.
-    pub(super) fn remove(&mut self, key: &PublicKey) -> bool {
+    pub(super) fn remove(&mut self, key: &IdentityPublicKey) -> bool {
         self.all.remove(&key.to_bytes()).is_some()
     }
 
     /// Drops the requests of those who are members now.
-    pub(super) fn remove_members(&mut self, epoch: &Epoch) {
-        let is_due = |join: &Join| {
-            matches!(join.state, State::Answered(_)) || epoch.number_of(&join.key).is_none()
+    pub(super) fn remove_members(&mut self, epoch: &AnnouncedEpoch) {
+        let is_due = |join: &PendingJoin| {
+            matches!(join.state, PendingJoinState::Answered(_))
+                || epoch.number_of(&join.key).is_none()
         };
         self.all.retain(|_, join| is_due(join));
     }
@@ -97,22 +98,22 @@ impl Joins {
 
 /// The last notice of each member. They stay when the administrator has seen them.
 #[derive(Default)]
-pub(super) struct Notices(BTreeMap<[u8; 32], (PublicKey, Vec<u8>)>);
+pub(super) struct LastNotices(BTreeMap<[u8; 32], (IdentityPublicKey, Vec<u8>)>);
 
-impl Notices {
+impl LastNotices {
     /// Takes in a member's notice. Returns whether it is another one than before.
-    pub(super) fn insert(&mut self, key: &PublicKey, notice: Vec<u8>) -> bool {
+    pub(super) fn insert(&mut self, key: &IdentityPublicKey, notice: Vec<u8>) -> bool {
         let before = self.0.insert(key.to_bytes(), (*key, notice));
         let now = &self.0[&key.to_bytes()].1;
         before.is_none_or(|(_, before)| before != *now)
     }
 
-    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = (PublicKey, Vec<u8>)> {
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = (IdentityPublicKey, Vec<u8>)> {
         self.0.values().map(|(key, notice)| (*key, notice.clone()))
     }
 
     /// Drops those of others than the epoch's members.
-    pub(super) fn keep_members(&mut self, epoch: &Epoch) {
+    pub(super) fn keep_members(&mut self, epoch: &AnnouncedEpoch) {
         self.0.retain(|_, (key, _)| epoch.number_of(key).is_some());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Member, MemberError};
-use crate::audit::{Auditor, Subject};
+use super::{MixMember, MixMemberError};
+use crate::audit::{AuditSubject, UpdateAuditor};
 use crate::{Participant, ReadRound, RoundStart};
 
 /// A member audits updates of rounds that are so far apart at least: a proxy that asks for more
@@ -15,14 +15,14 @@ const REMEMBERED: usize = 32;
 
 /// What an auditor has in an epoch.
 #[derive(Default)]
-pub(super) struct Auditing {
+pub(super) struct MemberAudits {
     /// The rounds that were read, the last one first.
     rounds: VecDeque<ReadRound>,
     /// The audit that waits for the proxy's choices.
-    under_way: Option<(Auditor, u64, Participant)>,
+    under_way: Option<(UpdateAuditor, u64, Participant)>,
 }
 
-impl Auditing {
+impl MemberAudits {
     /// The participants of the round that is read now are known.
     pub(super) fn remember(&mut self, start: &RoundStart) {
         let last = self.rounds.front().map(|round| round.round);
@@ -33,7 +33,7 @@ impl Auditing {
     }
 }
 
-impl Member {
+impl MixMember {
     /// Begins an audit, in place of one that the proxy has not gone on with. Returns the set-up
     /// message.
     ///
@@ -45,14 +45,14 @@ impl Member {
         epoch: u32,
         round: u64,
         subject: Participant,
-    ) -> Result<Vec<u8>, MemberError> {
+    ) -> Result<Vec<u8>, MixMemberError> {
         let read = self.auditing.rounds.iter().find(|read| read.round == round);
         let is_listed = read.is_some_and(|read| read.participants.contains(&subject));
         if epoch != self.epoch.number() || subject.member == self.epoch.own() || !is_listed {
-            return Err(MemberError::Audit(round));
+            return Err(MixMemberError::Audit(round));
         }
         let blocks = [(); 3].map(|()| self.random.block());
-        let (auditor, message) = Auditor::new(blocks);
+        let (auditor, message) = UpdateAuditor::new(blocks);
         self.auditing.under_way = Some((auditor, round, subject));
         Ok(message)
     }
@@ -61,10 +61,10 @@ impl Member {
     ///
     /// # Errors
     /// If no audit is under way, or the choices are not those of one.
-    pub fn end_audit(&mut self, choices: &[u8]) -> Result<Vec<u8>, MemberError> {
+    pub fn end_audit(&mut self, choices: &[u8]) -> Result<Vec<u8>, MixMemberError> {
         let (auditor, round, participant) =
-            self.auditing.under_way.take().ok_or(MemberError::Audit(self.round))?;
+            self.auditing.under_way.take().ok_or(MixMemberError::Audit(self.round))?;
         let (shape, key) = (self.epoch.shape(), self.epoch.key());
-        Ok(auditor.tables(&Subject { shape, key, round, participant }, choices)?)
+        Ok(auditor.tables(&AuditSubject { shape, key, round, participant }, choices)?)
     }
 }

@@ -4,20 +4,20 @@ use std::cmp::Reverse;
 
 use zeroize::Zeroizing;
 
-use super::{Event, GivenUpReason, Member, MessageId};
-use crate::content::Content;
-use crate::pair::At;
-use crate::{Order, Participant, ReadRound, RoundStart};
+use super::{ChatMessageId, GivenUpReason, MemberEvent, MixMember};
+use crate::content::SlotContent;
+use crate::pair::SlotWriteContext;
+use crate::{Participant, ReadRound, RoundStart, SlotPermutation};
 
 /// The slots that are read in an exchange.
-pub(super) struct Reading {
+pub(super) struct ExchangeReads {
     /// The round that is read; none if there is nothing to read.
-    of: Option<ReadRound>,
-    slots: Vec<(usize, Expected)>,
+    round: Option<ReadRound>,
+    slots: Vec<(usize, ExpectedSlot)>,
 }
 
 /// What is in a slot that is read, without the masks.
-enum Expected {
+enum ExpectedSlot {
     /// Zeros: a slot that nobody has written.
     Zeros,
     /// What this member has written.
@@ -28,20 +28,20 @@ enum Expected {
     Of(Participant),
 }
 
-impl Reading {
+impl ExchangeReads {
     /// Their places.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().map(|(slot, _)| *slot)
     }
 }
 
-impl Member {
+impl MixMember {
     /// Chooses what to read: the sentinel, an own slot, and those of other members.
-    pub(super) fn choose(&mut self, start: &RoundStart) -> Reading {
+    pub(super) fn choose(&mut self, start: &RoundStart) -> ExchangeReads {
         let shape = *self.epoch.shape();
         let round = start.read.as_ref().map_or(0, |read| read.round);
-        let order = Order::new(self.epoch.key(), round, &shape);
-        let mut slots = vec![(order.sentinel(), Expected::Zeros)];
+        let order = SlotPermutation::new(self.epoch.key(), round, &shape);
+        let mut slots = vec![(order.sentinel(), ExpectedSlot::Zeros)];
         if let Some(read) = &start.read {
             slots.push(self.own_slot(read, &order));
             for participant in self.senders_to_read(read, shape.reads() - slots.len()) {
@@ -49,23 +49,24 @@ impl Member {
                 let pair = self.pairs[number].as_ref().expect("the sender is another member");
                 let epoch = self.epoch.number();
                 let offset = pair.from.offset(epoch, round, shape.slots_per_member());
-                slots.push((order.slot(number, offset), Expected::Of(participant)));
+                slots.push((order.slot(number, offset), ExpectedSlot::Of(participant)));
             }
         }
         // All exchanges read as many.
-        slots.resize_with(shape.reads(), || (order.sentinel(), Expected::Zeros));
-        Reading { of: start.read.clone(), slots }
+        slots.resize_with(shape.reads(), || (order.sentinel(), ExpectedSlot::Zeros));
+        ExchangeReads { round: start.read.clone(), slots }
     }
 
     /// An own slot, and what is in it.
-    fn own_slot(&mut self, read: &ReadRound, order: &Order) -> (usize, Expected) {
+    fn own_slot(&mut self, read: &ReadRound, order: &SlotPermutation) -> (usize, ExpectedSlot) {
         let own = self.epoch.own();
         let listed = read.participants.iter().find(|it| it.member == own);
         let written = listed.and_then(|own| self.written.iter().find(|it| it.nonce == own.nonce));
         let (offset, expected) = if let Some(written) = written {
-            (written.offset, Expected::Own(written.slot.clone()))
+            (written.offset, ExpectedSlot::Own(written.slot.clone()))
         } else {
-            let expected = if listed.is_some() { Expected::Unknown } else { Expected::Zeros };
+            let expected =
+                if listed.is_some() { ExpectedSlot::Unknown } else { ExpectedSlot::Zeros };
             (self.below(self.epoch.shape().slots_per_member()), expected)
         };
         (order.slot(usize::from(own), offset), expected)
@@ -105,16 +106,16 @@ impl Member {
     }
 
     /// Takes the slots that were read.
-    pub(super) fn read(&mut self, reading: &Reading, slots: &[Vec<u8>]) {
-        let Some(read) = &reading.of else { return };
+    pub(super) fn read(&mut self, reading: &ExchangeReads, slots: &[Vec<u8>]) {
+        let Some(read) = &reading.round else { return };
         let Some(slots) = self.unmasked(reading, read, slots) else {
-            self.events.push_back(Event::NotOfThisRound { round: read.round });
+            self.events.push_back(MemberEvent::NotOfThisRound { round: read.round });
             return;
         };
         self.anonymity_set = read.participants.len();
         self.conversations.set_last_read(self.epoch.number(), read.round);
         for ((_, expected), mut slot) in reading.slots.iter().zip(slots) {
-            if let Expected::Of(participant) = expected {
+            if let ExpectedSlot::Of(participant) = expected {
                 self.read_slot(read.round, participant, &mut slot);
             }
         }
@@ -123,7 +124,7 @@ impl Member {
     /// The slots without the participants' masks; `None` if they are not those of the round.
     fn unmasked(
         &self,
-        reading: &Reading,
+        reading: &ExchangeReads,
         read: &ReadRound,
         slots: &[Vec<u8>],
     ) -> Option<Vec<Zeroizing<Vec<u8>>>> {
@@ -140,9 +141,9 @@ impl Member {
         }
         let as_expected =
             reading.slots.iter().zip(&slots).all(|((_, expected), slot)| match expected {
-                Expected::Zeros => slot.iter().all(|&byte| byte == 0),
-                Expected::Own(written) => **written == **slot,
-                Expected::Unknown | Expected::Of(_) => true,
+                ExpectedSlot::Zeros => slot.iter().all(|&byte| byte == 0),
+                ExpectedSlot::Own(written) => **written == **slot,
+                ExpectedSlot::Unknown | ExpectedSlot::Of(_) => true,
             });
         as_expected.then_some(slots)
     }
@@ -151,22 +152,25 @@ impl Member {
     fn read_slot(&mut self, round: u64, from: &Participant, slot: &mut [u8]) {
         let number = usize::from(from.member);
         let pair = self.pairs[number].as_ref().expect("the sender is another member");
-        if !pair.from.open(At { epoch: self.epoch.number(), round, nonce: from.nonce }, slot) {
+        if !pair
+            .from
+            .open(SlotWriteContext { epoch: self.epoch.number(), round, nonce: from.nonce }, slot)
+        {
             return;
         }
-        let Some(content) = Content::decode(slot) else { return };
+        let Some(content) = SlotContent::decode(slot) else { return };
         let partner = &self.epoch.members()[number];
         let received = self.conversations.read(self.exchange, &partner.key, &content);
         let name = || partner.name.clone();
         self.events.extend(received.delivered.into_iter().map(|id| {
-            let id = MessageId(id);
-            Event::Delivered { id, to: name() }
+            let id = ChatMessageId(id);
+            MemberEvent::Delivered { id, to: name() }
         }));
         self.events.extend(received.uncertain.into_iter().map(|id| {
-            let (id, reason) = (MessageId(id), GivenUpReason::Uncertain);
-            Event::GivenUp { id, to: name(), reason }
+            let (id, reason) = (ChatMessageId(id), GivenUpReason::Uncertain);
+            MemberEvent::GivenUp { id, to: name(), reason }
         }));
         let messages = received.messages.into_iter();
-        self.events.extend(messages.map(|text| Event::Message { from: name(), text }));
+        self.events.extend(messages.map(|text| MemberEvent::Message { from: name(), text }));
     }
 }

@@ -2,27 +2,27 @@
 
 use zeroize::Zeroizing;
 
-use super::Member;
-use crate::content::Content;
-use crate::pair::{At, PairKey};
+use super::MixMember;
+use crate::content::SlotContent;
+use crate::pair::{PairKey, SlotWriteContext};
 use crate::round::NONCE_LEN;
-use crate::{Mailbox, Order, Participant};
+use crate::{Mailbox, Participant, SlotPermutation};
 
 /// So many exchanges are remembered.
 const REMEMBERED: usize = 4;
 /// In each eighth exchange, what was sent before comes before what is new, so that an unbroken flow
 /// to one partner does not keep back for ever what another has missed.
-const AGAIN: u64 = 8;
+const RETRANSMIT_PERIOD: u64 = 8;
 
 /// One of the slots that a member wrote in an exchange.
-pub(super) struct Written {
+pub(super) struct WrittenSlot {
     pub(super) nonce: [u8; NONCE_LEN],
     /// Among the member's slots.
     pub(super) offset: usize,
     pub(super) slot: Zeroizing<Vec<u8>>,
 }
 
-impl Member {
+impl MixMember {
     /// The nonce and the update of an exchange: the mask, with s own slots written, to partners
     /// only if the conversations are stored.
     pub(super) fn write(&mut self, round: u64, is_stored: bool) -> ([u8; NONCE_LEN], Mailbox) {
@@ -32,8 +32,9 @@ impl Member {
         let own = self.epoch.own();
         let mut update = Mailbox::new(&shape);
         self.epoch.key().mask(round, &Participant { member: own, nonce }).fill(&mut update);
-        let order = Order::new(self.epoch.key(), round, &shape);
-        let slots = self.compose(At { epoch: self.epoch.number(), round, nonce }, is_stored);
+        let order = SlotPermutation::new(self.epoch.key(), round, &shape);
+        let slots =
+            self.compose(SlotWriteContext { epoch: self.epoch.number(), round, nonce }, is_stored);
         for (offset, slot) in &slots {
             let place = update.slot_mut(order.slot(usize::from(own), *offset));
             place.iter_mut().zip(slot.iter()).for_each(|(byte, added)| *byte ^= added);
@@ -42,18 +43,22 @@ impl Member {
         let one = self.below(slots.len());
         if let Some((offset, slot)) = slots.into_iter().nth(one) {
             self.written.truncate(REMEMBERED - 1);
-            self.written.push_front(Written { nonce, offset, slot });
+            self.written.push_front(WrittenSlot { nonce, offset, slot });
         }
         (nonce, update)
     }
 
     /// The s slots that are written, sealed, with their offsets: those that conversations need, and
     /// others, which nobody can open, for which the same work is done.
-    fn compose(&mut self, at: At, is_stored: bool) -> Vec<(usize, Zeroizing<Vec<u8>>)> {
+    fn compose(
+        &mut self,
+        at: SlotWriteContext,
+        is_stored: bool,
+    ) -> Vec<(usize, Zeroizing<Vec<u8>>)> {
         let shape = *self.epoch.shape();
         let mut free: Vec<usize> = (0..shape.slots_per_member()).collect();
         let mut slots = Vec::with_capacity(shape.writes());
-        let again = self.exchange.is_multiple_of(AGAIN);
+        let again = self.exchange.is_multiple_of(RETRANSMIT_PERIOD);
         let partners = if is_stored { self.partners_in_turn(again) } else { Vec::new() };
         for partner in partners {
             if slots.len() == shape.writes() {
@@ -75,7 +80,7 @@ impl Member {
             self.random.fill_bytes(&mut *nobody);
             let nobody = PairKey::new(&nobody);
             let offset = free.swap_remove(nobody.offset(at.epoch, at.round, free.len()));
-            let mut slot = Content::NOTHING.encode(shape.slot_len());
+            let mut slot = SlotContent::NOTHING.encode(shape.slot_len());
             nobody.seal(at, &mut slot);
             slots.push((offset, slot));
         }

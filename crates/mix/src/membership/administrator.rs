@@ -6,16 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
-use super::announcement::{self, Recipient};
+use super::announcement::{self, AnnouncementRecipient};
 use super::invitation::{GroupAddress, Invitation, InvitationSecret, id_of};
-use super::join::{JoinRefusal, JoinRequest, RequestError, encode_answer};
-use super::name::Name;
-use super::prekey::{Notice, Prekey};
-use crate::random::Random;
-use crate::reader::{Reader, put_text};
+use super::join::{JoinRefusal, JoinRequest, JoinRequestError, encode_answer};
+use super::name::MemberName;
+use super::prekey::{MemberNotice, Prekey};
+use crate::random::ForwardSecureRng;
+use crate::reader::{UntrustedReader, put_text};
 use crate::shape::MEMBERS;
 
 /// How many invitations are remembered: those that are open, and the last ones of the others.
@@ -31,10 +31,10 @@ const MAX_DOUBLINGS: u32 = 6;
 
 /// The administrator of a group. Has secrets: those of invitations.
 pub struct Administrator {
-    identity: Arc<SecretKey>,
+    identity: Arc<IdentitySecretKey>,
     at: GroupAddress,
-    members: Vec<Admitted>,
-    invitations: Vec<Issued>,
+    members: Vec<AdmittedMember>,
+    invitations: Vec<IssuedInvitation>,
     epoch: u32,
     made_at: Duration,
     /// Of the last epoch; empty before the first.
@@ -42,27 +42,27 @@ pub struct Administrator {
     /// The list of members has changed since.
     is_changed: bool,
     /// A member could not open it.
-    is_crossed: bool,
+    has_unopened_epoch: bool,
     /// How many epochs in a row a member could not open.
-    crossings: u32,
+    consecutive_unopened: u32,
 }
 
-struct Admitted {
-    key: PublicKey,
-    name: Name,
+struct AdmittedMember {
+    key: IdentityPublicKey,
+    name: MemberName,
     prekey: Prekey,
 }
 
-struct Issued {
+struct IssuedInvitation {
     secret: InvitationSecret,
-    name: Name,
+    name: MemberName,
     expires: Duration,
     used: bool,
 }
 
 /// Why there is no invitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InviteError {
+pub enum InviteMemberError {
     /// A member has the name, or one that looks like it.
     #[error("a member has this name, or one that looks like it: invite by another name")]
     NameTaken,
@@ -73,7 +73,7 @@ pub enum InviteError {
 
 /// Why a member is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RemoveError {
+pub enum RemoveMemberError {
     /// There is no such member.
     #[error("no member has this name")]
     Unknown,
@@ -83,11 +83,11 @@ pub enum RemoveError {
 }
 
 /// What was decided about a join request.
-pub struct Decision {
+pub struct JoinDecision {
     /// What the client is told.
     pub answer: Vec<u8>,
     /// The name that the request was for, if it could be read.
-    pub name: Option<Name>,
+    pub name: Option<MemberName>,
     /// Whether the client is a member now.
     pub outcome: Result<(), JoinRefusal>,
 }
@@ -97,10 +97,15 @@ impl Administrator {
     ///
     /// # Panics
     /// If the identity is not that of `at`, or the prekey is none.
-    pub fn found(identity: Arc<SecretKey>, at: GroupAddress, name: Name, prekey: Prekey) -> Self {
+    pub fn found(
+        identity: Arc<IdentitySecretKey>,
+        at: GroupAddress,
+        name: MemberName,
+        prekey: Prekey,
+    ) -> Self {
         assert!(identity.public() == at.administrator && prekey.is_sound(), "they are its own");
         Self {
-            members: vec![Admitted { key: identity.public(), name, prekey }],
+            members: vec![AdmittedMember { key: identity.public(), name, prekey }],
             identity,
             at,
             invitations: Vec::new(),
@@ -108,8 +113,8 @@ impl Administrator {
             made_at: Duration::ZERO,
             announcement: Vec::new(),
             is_changed: true,
-            is_crossed: false,
-            crossings: 0,
+            has_unopened_epoch: false,
+            consecutive_unopened: 0,
         }
     }
 
@@ -120,20 +125,21 @@ impl Administrator {
     pub fn invite(
         &mut self,
         now: Duration,
-        name: Name,
+        name: MemberName,
         expires: Duration,
         secret: Zeroizing<[u8; 16]>,
-    ) -> Result<Invitation, InviteError> {
+    ) -> Result<Invitation, InviteMemberError> {
         if self.members.iter().any(|member| member.name.clashes_with(&name)) {
-            return Err(InviteError::NameTaken);
+            return Err(InviteMemberError::NameTaken);
         }
         if self.invitations.len() >= MAX_INVITATIONS {
             let closed = self.invitations.iter().position(|one| one.used || one.expires <= now);
-            self.invitations.remove(closed.ok_or(InviteError::TooMany)?);
+            self.invitations.remove(closed.ok_or(InviteMemberError::TooMany)?);
         }
         // The code has minutes.
         let expires = Duration::from_secs(expires.as_secs() / 60 * 60);
-        let issued = Issued { secret: secret.clone(), name: name.clone(), expires, used: false };
+        let issued =
+            IssuedInvitation { secret: secret.clone(), name: name.clone(), expires, used: false };
         self.invitations.push(issued);
         Ok(Invitation { at: self.at.clone(), name, expires, secret })
     }
@@ -144,9 +150,9 @@ impl Administrator {
         &mut self,
         now: Duration,
         max_members: usize,
-        client: &PublicKey,
+        client: &IdentityPublicKey,
         request: &[u8],
-    ) -> Decision {
+    ) -> JoinDecision {
         let (id, salt) = JoinRequest::header(request).unwrap_or_default();
         let (name, outcome) = match self.read_request(client, id, request) {
             Err(refusal) => (None, Err(refusal)),
@@ -155,13 +161,13 @@ impl Administrator {
             }
         };
         let answer = encode_answer(outcome, &self.identity, self.at.group.as_str(), client, &salt);
-        Decision { answer, name, outcome }
+        JoinDecision { answer, name, outcome }
     }
 
     /// The request, and which invitation it was made with.
     fn read_request(
         &self,
-        client: &PublicKey,
+        client: &IdentityPublicKey,
         id: [u8; 8],
         request: &[u8],
     ) -> Result<(usize, JoinRequest), JoinRefusal> {
@@ -171,8 +177,8 @@ impl Administrator {
         JoinRequest::decode(request, client, &self.identity, self.at.group.as_str(), secret)
             .map(|request| (at, request))
             .map_err(|error| match error {
-                RequestError::NotAuthentic => JoinRefusal::Unknown,
-                RequestError::Malformed => JoinRefusal::Malformed,
+                JoinRequestError::NotAuthentic => JoinRefusal::Unknown,
+                JoinRequestError::Malformed => JoinRefusal::Malformed,
             })
     }
 
@@ -180,7 +186,7 @@ impl Administrator {
         &mut self,
         now: Duration,
         max_members: usize,
-        client: &PublicKey,
+        client: &IdentityPublicKey,
         at: usize,
         request: &JoinRequest,
     ) -> Result<(), JoinRefusal> {
@@ -207,22 +213,28 @@ impl Administrator {
             return Err(JoinRefusal::NameTaken);
         }
         self.invitations[at].used = true;
-        self.members.push(Admitted { key: *client, name: name.clone(), prekey: *prekey });
+        self.members.push(AdmittedMember { key: *client, name: name.clone(), prekey: *prekey });
         self.is_changed = true;
         Ok(())
     }
 
     /// Takes a member's notice. Returns the member's name if it has left. A notice that is old, or
     /// none of that member's, changes nothing.
-    pub fn handle_notice(&mut self, member: &PublicKey, notice: &[u8]) -> Option<Name> {
+    pub fn handle_notice(
+        &mut self,
+        member: &IdentityPublicKey,
+        notice: &[u8],
+    ) -> Option<MemberName> {
         let at = self.members.iter().position(|other| other.key == *member)?;
         let known = self.members[at].prekey.number;
-        match Notice::decode(notice, member, &self.identity, self.at.group.as_str())? {
-            Notice::Prekey { prekey, opened } if prekey.number > known && prekey.is_sound() => {
+        match MemberNotice::decode(notice, member, &self.identity, self.at.group.as_str())? {
+            MemberNotice::Prekey { prekey, opened }
+                if prekey.number > known && prekey.is_sound() =>
+            {
                 self.set_prekey(at, prekey, opened);
                 None
             }
-            Notice::Leave { number } if number > known && at > 0 => {
+            MemberNotice::Leave { number } if number > known && at > 0 => {
                 self.is_changed = true;
                 Some(self.members.remove(at).name)
             }
@@ -230,7 +242,7 @@ impl Administrator {
         }
     }
 
-    /// Takes the administrator's own next prekey, as [`Notice::Prekey`].
+    /// Takes the administrator's own next prekey, as [`MemberNotice::Prekey`].
     pub fn set_own_prekey(&mut self, prekey: Prekey, opened: u32) {
         self.set_prekey(0, prekey, opened);
     }
@@ -238,17 +250,17 @@ impl Administrator {
     fn set_prekey(&mut self, at: usize, prekey: Prekey, opened: u32) {
         self.members[at].prekey = prekey;
         // It could not open the last announcement: it had erased the prekey that this one is for.
-        self.is_crossed |= opened < self.epoch;
+        self.has_unopened_epoch |= opened < self.epoch;
     }
 
     /// Leaves a member out of the next epochs.
     ///
     /// # Errors
     /// If there is no such member, or it is the administrator.
-    pub fn remove(&mut self, name: &Name) -> Result<(), RemoveError> {
+    pub fn remove(&mut self, name: &MemberName) -> Result<(), RemoveMemberError> {
         let at = self.members.iter().position(|member| member.name == *name);
-        match at.ok_or(RemoveError::Unknown)? {
-            0 => Err(RemoveError::Administrator),
+        match at.ok_or(RemoveMemberError::Unknown)? {
+            0 => Err(RemoveMemberError::Administrator),
             at => {
                 self.members.remove(at);
                 self.is_changed = true;
@@ -272,8 +284,8 @@ impl Administrator {
     pub fn poll_timeout(&self) -> Duration {
         let wait = if self.is_changed {
             MIN_EPOCH
-        } else if self.is_crossed {
-            MIN_EPOCH * 2_u32.pow(self.crossings.min(MAX_DOUBLINGS))
+        } else if self.has_unopened_epoch {
+            MIN_EPOCH * 2_u32.pow(self.consecutive_unopened.min(MAX_DOUBLINGS))
         } else {
             MAX_EPOCH
         };
@@ -281,19 +293,28 @@ impl Administrator {
     }
 
     /// Makes the announcement of the next epoch, if it is due.
-    pub(crate) fn handle_timeout(&mut self, now: Duration, random: &mut Random) -> Option<&[u8]> {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Duration,
+        random: &mut ForwardSecureRng,
+    ) -> Option<&[u8]> {
         // A clock that was wrong could delay the next epoch for years.
         self.made_at = self.made_at.min(now);
         if now < self.poll_timeout() {
             return None;
         }
         self.epoch = self.epoch.checked_add(1)?;
-        self.crossings = if self.is_crossed { self.crossings + 1 } else { 0 };
-        (self.made_at, self.is_changed, self.is_crossed) = (now, false, false);
+        self.consecutive_unopened =
+            if self.has_unopened_epoch { self.consecutive_unopened + 1 } else { 0 };
+        (self.made_at, self.is_changed, self.has_unopened_epoch) = (now, false, false);
         let recipients: Vec<_> = self
             .members
             .iter()
-            .map(|Admitted { key, name, prekey }| Recipient { member: *key, name, prekey: *prekey })
+            .map(|AdmittedMember { key, name, prekey }| AnnouncementRecipient {
+                member: *key,
+                name,
+                prekey: *prekey,
+            })
             .collect();
         self.announcement = announcement::encode(
             &self.identity,
@@ -322,16 +343,16 @@ impl Administrator {
         put_text(&mut out, self.at.group.as_str());
         out.extend(self.epoch.to_be_bytes());
         out.extend(self.made_at.as_secs().to_be_bytes());
-        out.push(u8::from(self.is_changed) | u8::from(self.is_crossed) << 1);
+        out.push(u8::from(self.is_changed) | u8::from(self.has_unopened_epoch) << 1);
         out.extend(u16::try_from(self.members.len()).expect("at most 1024").to_be_bytes());
-        for Admitted { key, name, prekey } in &self.members {
+        for AdmittedMember { key, name, prekey } in &self.members {
             out.extend(key.to_bytes());
             put_text(&mut out, name.as_str());
             out.extend(prekey.number.to_be_bytes());
             out.extend(prekey.public);
         }
         out.extend(u16::try_from(self.invitations.len()).expect("at most 1024").to_be_bytes());
-        for Issued { secret, name, expires, used } in &self.invitations {
+        for IssuedInvitation { secret, name, expires, used } in &self.invitations {
             out.extend(&**secret);
             put_text(&mut out, name.as_str());
             out.extend(expires.as_secs().to_be_bytes());
@@ -343,10 +364,10 @@ impl Administrator {
 
     /// The administrator as it was when [`Administrator::to_bytes`] was called; `None` if the bytes
     /// are not from there.
-    pub fn from_bytes(identity: Arc<SecretKey>, bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
+    pub fn from_bytes(identity: Arc<IdentitySecretKey>, bytes: &[u8]) -> Option<Self> {
+        let mut reader = UntrustedReader::new(bytes);
         let at = GroupAddress {
-            proxy: PublicKey::from_bytes(&reader.array()?).ok()?,
+            proxy: IdentityPublicKey::from_bytes(&reader.array()?).ok()?,
             proxy_address: reader.text()?.to_owned(),
             group: reader.text()?.parse().ok()?,
             administrator: identity.public(),
@@ -355,16 +376,17 @@ impl Administrator {
         let reasons = reader.u8()?;
         let mut members = Vec::new();
         for _ in 0..reader.u16()? {
-            let key = PublicKey::from_bytes(&reader.array()?).ok()?;
-            let name = Name::new(reader.text()?).ok()?;
+            let key = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
+            let name = MemberName::new(reader.text()?).ok()?;
             let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
-            members.push(Admitted { key, name, prekey });
+            members.push(AdmittedMember { key, name, prekey });
         }
         let mut invitations = Vec::new();
         for _ in 0..reader.u16()? {
-            let (secret, name) = (Zeroizing::new(reader.array()?), Name::new(reader.text()?).ok()?);
+            let (secret, name) =
+                (Zeroizing::new(reader.array()?), MemberName::new(reader.text()?).ok()?);
             let expires = Duration::from_secs(reader.u64()?);
-            invitations.push(Issued { secret, name, expires, used: reader.u8()? != 0 });
+            invitations.push(IssuedInvitation { secret, name, expires, used: reader.u8()? != 0 });
         }
         let announcement = reader.rest().to_vec();
         let is_whole = at.is_valid()
@@ -381,8 +403,8 @@ impl Administrator {
             made_at,
             announcement,
             is_changed: reasons & 1 != 0,
-            is_crossed: reasons & 2 != 0,
-            crossings: 0,
+            has_unopened_epoch: reasons & 2 != 0,
+            consecutive_unopened: 0,
         })
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use super::crypto::{TAG_LEN, agree, agree_with, derive, group_id, open, seal, x25519_public};
-use super::name::Name;
+use super::name::MemberName;
 use super::prekey::{Prekey, PrekeySecret};
-use crate::reader::{Reader, put_text};
+use crate::reader::{UntrustedReader, put_text};
 use crate::shape::MEMBERS;
 
 const VERSION: u8 = 1;
@@ -26,34 +26,34 @@ pub const MAX_ANNOUNCEMENT_LEN: usize =
 /// An announcement whose signature is right. It has no secrets; the proxy keeps it for members that
 /// connect later.
 #[derive(Clone, Debug)]
-pub struct Announcement {
+pub struct EpochAnnouncement {
     group_id: [u8; 32],
-    administrator: PublicKey,
+    administrator: IdentityPublicKey,
     epoch: u32,
     ephemeral: [u8; 32],
-    members: Vec<Sealed>,
+    members: Vec<SealedEpochKey>,
     names: Vec<u8>,
 }
 
 /// The key of the epoch for one member.
 #[derive(Clone, Debug)]
-struct Sealed {
-    member: PublicKey,
+struct SealedEpochKey {
+    member: IdentityPublicKey,
     prekey: u64,
     key: [u8; SEALED_LEN],
 }
 
 /// What a member learns from an announcement.
-pub struct Opened {
+pub struct OpenedAnnouncement {
     /// K. Secret.
     pub key: Zeroizing<[u8; KEY_LEN]>,
     /// The names of the members, in the order of their numbers.
-    pub names: Vec<Name>,
+    pub names: Vec<MemberName>,
 }
 
 /// Why bytes are not an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnnouncementError {
+pub enum EpochAnnouncementError {
     /// They have not the form of one.
     #[error("an announcement of the group's members is malformed")]
     Malformed,
@@ -64,7 +64,7 @@ pub enum AnnouncementError {
 
 /// Why a member has no key after an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenAnnouncementError {
     /// It is none of the members.
     #[error("not a member of the group")]
     NotAMember,
@@ -77,19 +77,19 @@ pub enum OpenError {
 }
 
 /// A member in the administrator's list.
-pub(super) struct Recipient<'a> {
-    pub(super) member: PublicKey,
-    pub(super) name: &'a Name,
+pub(super) struct AnnouncementRecipient<'a> {
+    pub(super) member: IdentityPublicKey,
+    pub(super) name: &'a MemberName,
     pub(super) prekey: Prekey,
 }
 
 /// Makes the announcement of an epoch. Both secrets are for this announcement only: `key` is K, and
 /// `ephemeral` the private key that the other keys follow from.
 pub(super) fn encode(
-    administrator: &SecretKey,
+    administrator: &IdentitySecretKey,
     group: &str,
     epoch: u32,
-    recipients: &[Recipient],
+    recipients: &[AnnouncementRecipient],
     key: &[u8; KEY_LEN],
     ephemeral: &[u8; 32],
 ) -> Vec<u8> {
@@ -100,10 +100,10 @@ pub(super) fn encode(
     out.extend(epoch.to_be_bytes());
     out.extend(public);
     out.extend(count.to_be_bytes());
-    for Recipient { member, prekey, .. } in recipients {
+    for AnnouncementRecipient { member, prekey, .. } in recipients {
         let from_prekey = agree(ephemeral, &prekey.public).expect("prekeys are checked");
         let from_identity = agree_with(administrator, member);
-        let context = Context { group_id: &group_id, epoch, ephemeral: &public };
+        let context = EpochKeyContext { group_id: &group_id, epoch, ephemeral: &public };
         let sealing = context.sealing_key(&from_prekey, &from_identity, member, prekey.number);
         out.extend(member.to_bytes());
         out.extend(prekey.number.to_be_bytes());
@@ -119,7 +119,7 @@ pub(super) fn encode(
     out
 }
 
-impl Announcement {
+impl EpochAnnouncement {
     /// Reads the announcement of the group of this name and administrator. For the proxy, and for
     /// members. Whether its epoch is new is the caller's to check.
     ///
@@ -128,22 +128,22 @@ impl Announcement {
     pub fn verify(
         bytes: &[u8],
         group: &str,
-        administrator: &PublicKey,
-    ) -> Result<Self, AnnouncementError> {
+        administrator: &IdentityPublicKey,
+    ) -> Result<Self, EpochAnnouncementError> {
         let group_id = group_id(administrator, group);
         let (body, signature) =
-            bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(AnnouncementError::Malformed)?;
+            bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(EpochAnnouncementError::Malformed)?;
         if bytes.len() > MAX_ANNOUNCEMENT_LEN {
-            return Err(AnnouncementError::Malformed);
+            return Err(EpochAnnouncementError::Malformed);
         }
         if !administrator.verify(&signed(&group_id, body), signature) {
-            return Err(AnnouncementError::Signature);
+            return Err(EpochAnnouncementError::Signature);
         }
-        Self::read(body, group_id, *administrator).ok_or(AnnouncementError::Malformed)
+        Self::read(body, group_id, *administrator).ok_or(EpochAnnouncementError::Malformed)
     }
 
-    fn read(body: &[u8], group_id: [u8; 32], administrator: PublicKey) -> Option<Self> {
-        let mut reader = Reader::new(body);
+    fn read(body: &[u8], group_id: [u8; 32], administrator: IdentityPublicKey) -> Option<Self> {
+        let mut reader = UntrustedReader::new(body);
         if reader.u8()? != VERSION {
             return None;
         }
@@ -155,11 +155,11 @@ impl Announcement {
         let mut members = Vec::with_capacity(count);
         let mut known = HashSet::with_capacity(count);
         for _ in 0..count {
-            let member = PublicKey::from_bytes(&reader.array()?).ok()?;
+            let member = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
             if !known.insert(member.to_bytes()) {
                 return None;
             }
-            members.push(Sealed { member, prekey: reader.u64()?, key: reader.array()? });
+            members.push(SealedEpochKey { member, prekey: reader.u64()?, key: reader.array()? });
         }
         let names = reader.rest().to_vec();
         Some(Self { group_id, administrator, epoch, ephemeral, members, names })
@@ -171,17 +171,17 @@ impl Announcement {
     }
 
     /// The members' keys, in the order of their numbers.
-    pub fn members(&self) -> impl ExactSizeIterator<Item = PublicKey> {
+    pub fn members(&self) -> impl ExactSizeIterator<Item = IdentityPublicKey> {
         self.members.iter().map(|sealed| sealed.member)
     }
 
     /// The number of a member.
-    pub fn index_of(&self, member: &PublicKey) -> Option<usize> {
+    pub fn index_of(&self, member: &IdentityPublicKey) -> Option<usize> {
         self.members.iter().position(|sealed| sealed.member == *member)
     }
 
     /// The number of the prekey that a member opens it with.
-    pub fn prekey_of(&self, member: &PublicKey) -> Option<u64> {
+    pub fn prekey_of(&self, member: &IdentityPublicKey) -> Option<u64> {
         self.index_of(member).map(|at| self.members[at].prekey)
     }
 
@@ -190,45 +190,54 @@ impl Announcement {
     ///
     /// # Errors
     /// If it is no member, or has not the prekey.
-    pub fn open(&self, own: &SecretKey, prekeys: &[PrekeySecret]) -> Result<Opened, OpenError> {
-        let at = self.index_of(&own.public()).ok_or(OpenError::NotAMember)?;
+    pub fn open(
+        &self,
+        own: &IdentitySecretKey,
+        prekeys: &[PrekeySecret],
+    ) -> Result<OpenedAnnouncement, OpenAnnouncementError> {
+        let at = self.index_of(&own.public()).ok_or(OpenAnnouncementError::NotAMember)?;
         let sealed = &self.members[at];
         let prekey = prekeys.iter().find(|prekey| prekey.number() == sealed.prekey);
-        let prekey = prekey.ok_or(OpenError::Prekey)?;
-        let from_prekey = agree(prekey.secret(), &self.ephemeral).ok_or(OpenError::Damaged)?;
+        let prekey = prekey.ok_or(OpenAnnouncementError::Prekey)?;
+        let from_prekey =
+            agree(prekey.secret(), &self.ephemeral).ok_or(OpenAnnouncementError::Damaged)?;
         let from_identity = agree_with(own, &self.administrator);
-        let context =
-            Context { group_id: &self.group_id, epoch: self.epoch, ephemeral: &self.ephemeral };
+        let context = EpochKeyContext {
+            group_id: &self.group_id,
+            epoch: self.epoch,
+            ephemeral: &self.ephemeral,
+        };
         let sealing =
             context.sealing_key(&from_prekey, &from_identity, &sealed.member, sealed.prekey);
-        let key = open(&sealing, &sealed.key).ok_or(OpenError::Damaged)?;
-        let key =
-            Zeroizing::new(<[u8; KEY_LEN]>::try_from(&**key).map_err(|_| OpenError::Damaged)?);
-        let names = self.open_names(&key).ok_or(OpenError::Damaged)?;
-        Ok(Opened { key, names })
+        let key = open(&sealing, &sealed.key).ok_or(OpenAnnouncementError::Damaged)?;
+        let key = Zeroizing::new(
+            <[u8; KEY_LEN]>::try_from(&**key).map_err(|_| OpenAnnouncementError::Damaged)?,
+        );
+        let names = self.open_names(&key).ok_or(OpenAnnouncementError::Damaged)?;
+        Ok(OpenedAnnouncement { key, names })
     }
 
-    fn open_names(&self, key: &[u8; KEY_LEN]) -> Option<Vec<Name>> {
+    fn open_names(&self, key: &[u8; KEY_LEN]) -> Option<Vec<MemberName>> {
         let text = open(&names_key(key, self.epoch), &self.names)?;
-        let mut reader = Reader::new(&text);
+        let mut reader = UntrustedReader::new(&text);
         let names: Option<Vec<_>> =
-            self.members.iter().map(|_| Name::new(reader.text()?).ok()).collect();
+            self.members.iter().map(|_| MemberName::new(reader.text()?).ok()).collect();
         names.filter(|_| reader.rest().is_empty())
     }
 }
 
-struct Context<'a> {
+struct EpochKeyContext<'a> {
     group_id: &'a [u8; 32],
     epoch: u32,
     ephemeral: &'a [u8; 32],
 }
 
-impl Context<'_> {
+impl EpochKeyContext<'_> {
     fn sealing_key(
         &self,
         from_prekey: &[u8; 32],
         from_identity: &[u8; 32],
-        member: &PublicKey,
+        member: &IdentityPublicKey,
         prekey: u64,
     ) -> Zeroizing<[u8; 32]> {
         let (epoch, prekey) = (self.epoch.to_be_bytes(), prekey.to_be_bytes());
@@ -258,15 +267,15 @@ fn signed(group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
 /// An announcement with these members, for tests of what is done with announcements.
 #[cfg(test)]
 pub(crate) fn announcement_fixture(
-    administrator: &SecretKey,
+    administrator: &IdentitySecretKey,
     group: &str,
     epoch: u32,
-    members: &[PublicKey],
+    members: &[IdentityPublicKey],
 ) -> Vec<u8> {
     let prekey = PrekeySecret::new(1, Zeroizing::new([1; 32])).public();
     let names: Vec<_> =
-        (0..members.len()).map(|number| Name::new(&format!("m{number}")).unwrap()).collect();
-    let recipient = |(member, name)| Recipient { member, name, prekey };
+        (0..members.len()).map(|number| MemberName::new(&format!("m{number}")).unwrap()).collect();
+    let recipient = |(member, name)| AnnouncementRecipient { member, name, prekey };
     let recipients: Vec<_> = members.iter().copied().zip(&names).map(recipient).collect();
     encode(administrator, group, epoch, &recipients, &[2; 32], &[3; 32])
 }

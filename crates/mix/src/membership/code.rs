@@ -20,7 +20,7 @@ const MAX_TEXT_LEN: usize = 4096;
 
 /// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CodeError {
+pub enum InvitationCodeError {
     /// It begins with something else.
     #[error("this is no invitation: one begins with {PREFIX}")]
     Prefix,
@@ -75,18 +75,25 @@ pub(super) fn encode(bytes: &[u8]) -> Zeroizing<String> {
 }
 
 /// The bytes of a text, and up to four zeros after them.
-pub(super) fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, CodeError> {
+pub(super) fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, InvitationCodeError> {
     if text.len() > MAX_TEXT_LEN {
-        return Err(CodeError::TooLong);
+        return Err(InvitationCodeError::TooLong);
     }
     let text = Zeroizing::new(
         text.chars().filter(|one| !one.is_whitespace()).collect::<String>().to_ascii_lowercase(),
     );
     let groups = text.strip_prefix(PREFIX).ok_or_else(|| {
-        if text.starts_with(ANY_VERSION) { CodeError::Version } else { CodeError::Prefix }
+        if text.starts_with(ANY_VERSION) {
+            InvitationCodeError::Version
+        } else {
+            InvitationCodeError::Prefix
+        }
     })?;
-    let mut bits =
-        Bits { bytes: Zeroizing::new(Vec::with_capacity(groups.len())), held: 0, count: 0 };
+    let mut bits = InvitationCodeBits {
+        bytes: Zeroizing::new(Vec::with_capacity(groups.len())),
+        held: 0,
+        count: 0,
+    };
     for (index, group) in split(groups).into_iter().enumerate() {
         let digits = decode_group(index, group)?;
         for digit in digits {
@@ -105,19 +112,19 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 /// The seven digits of a group whose check is right.
-fn decode_group(index: usize, group: &str) -> Result<[u8; DATA], CodeError> {
+fn decode_group(index: usize, group: &str) -> Result<[u8; DATA], InvitationCodeError> {
     let (number, text) = (index + 1, || group.to_owned());
     let mut digits = Zeroizing::new([0; GROUP]);
     if let Some(character) = group.chars().find(|&one| value(one).is_none()) {
-        return Err(CodeError::Character { number, text: text(), character });
+        return Err(InvitationCodeError::Character { number, text: text(), character });
     }
     if group.len() != GROUP {
-        return Err(CodeError::Length { number, text: text() });
+        return Err(InvitationCodeError::Length { number, text: text() });
     }
     digits.iter_mut().zip(group.chars()).for_each(|(digit, one)| *digit = value(one).unwrap_or(0));
     let (data, last) = digits.split_first_chunk::<DATA>().expect("a group has a check after them");
     if last != [check(index, *data)] {
-        return Err(CodeError::Mistyped { number, text: text() });
+        return Err(InvitationCodeError::Mistyped { number, text: text() });
     }
     Ok(*data)
 }
@@ -154,13 +161,13 @@ fn digit_of(bytes: &[u8], at: usize) -> u8 {
     u8::try_from(pair >> (11 - bit) & 31).expect("five bits")
 }
 
-struct Bits {
+struct InvitationCodeBits {
     bytes: Zeroizing<Vec<u8>>,
     held: u32,
     count: u32,
 }
 
-impl Bits {
+impl InvitationCodeBits {
     fn push(&mut self, digit: u8) {
         self.held = self.held << 5 | u32::from(digit);
         self.count += 5;
@@ -235,6 +242,6 @@ mod tests {
         ] {
             assert_eq!(error(text), said);
         }
-        assert_eq!(decode(&"0".repeat(5000)).unwrap_err(), CodeError::TooLong);
+        assert_eq!(decode(&"0".repeat(5000)).unwrap_err(), InvitationCodeError::TooLong);
     }
 }

@@ -4,7 +4,7 @@ use chacha20poly1305::aead::Aead;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce};
 use curve25519_dalek::MontgomeryPoint;
 use hmac::{Hmac, Mac};
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
@@ -45,7 +45,10 @@ pub(super) fn x25519_public(secret: &[u8; 32]) -> [u8; 32] {
 }
 
 /// What two identities agree on.
-pub(super) fn agree_with(own: &SecretKey, other: &PublicKey) -> Zeroizing<[u8; 32]> {
+pub(super) fn agree_with(
+    own: &IdentitySecretKey,
+    other: &IdentityPublicKey,
+) -> Zeroizing<[u8; 32]> {
     agree(&own.x25519(), &other.x25519()).expect("a public key is of no small order")
 }
 
@@ -62,6 +65,6 @@ pub(super) fn open(key: &[u8; 32], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> 
 }
 
 /// What each key and signature of a group is bound to: its administrator and its name.
-pub(crate) fn group_id(administrator: &PublicKey, group: &str) -> [u8; 32] {
+pub(crate) fn group_id(administrator: &IdentityPublicKey, group: &str) -> [u8; 32] {
     *derive("sunder mix group 1", &[&administrator.to_bytes(), group.as_bytes()])
 }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::code::{self, CodeError};
+use super::code::{self, InvitationCodeError};
 use super::crypto::derive;
-use super::name::Name;
-use crate::reader::{Reader, put_text};
+use super::name::MemberName;
+use crate::reader::{UntrustedReader, put_text};
 
 const CHECKSUM_LEN: usize = 4;
 /// The longest address of a proxy, and the longest name of a group, in bytes.
@@ -28,17 +28,17 @@ pub struct GroupAddress {
     /// without spaces or control characters.
     pub proxy_address: String,
     /// The proxy's key.
-    pub proxy: PublicKey,
+    pub proxy: IdentityPublicKey,
     /// The group's name at the proxy; at most [`MAX_GROUP_NAME_LEN`] bytes, as the address.
     pub group: crate::wire::GroupName,
     /// The key of the group's administrator.
-    pub administrator: PublicKey,
+    pub administrator: IdentityPublicKey,
 }
 
 /// Permission to join a group, for one person. Secret: who has it can join in that person's place.
 pub struct Invitation {
     pub(super) at: GroupAddress,
-    pub(super) name: Name,
+    pub(super) name: MemberName,
     pub(super) expires: Duration,
     pub(super) secret: InvitationSecret,
 }
@@ -48,7 +48,7 @@ pub struct Invitation {
 pub enum InvitationError {
     /// The text is mistyped.
     #[error("{0}")]
-    Code(#[from] CodeError),
+    Code(#[from] InvitationCodeError),
     /// Each group of characters is right, but all together are not.
     #[error("the invitation is not complete, or mistyped in several places: copy it again")]
     Checksum,
@@ -67,7 +67,7 @@ impl Invitation {
         let bytes = code::decode(text)?;
         let (checksum, contents) =
             bytes.split_first_chunk::<CHECKSUM_LEN>().ok_or(InvitationError::Checksum)?;
-        let mut reader = Reader::new(contents);
+        let mut reader = UntrustedReader::new(contents);
         let read = Self::read(&mut reader);
         // The code fills the bytes up with zeros.
         let len = contents.len() - reader.rest().len();
@@ -96,13 +96,13 @@ impl Invitation {
         code::encode(&bytes)
     }
 
-    fn read(reader: &mut Reader) -> Option<Self> {
+    fn read(reader: &mut UntrustedReader) -> Option<Self> {
         let secret = Zeroizing::new(reader.array()?);
         let expires = Duration::from_secs(u64::from(reader.u32()?) * 60);
-        let proxy = PublicKey::from_bytes(&reader.array()?);
-        let administrator = PublicKey::from_bytes(&reader.array()?);
+        let proxy = IdentityPublicKey::from_bytes(&reader.array()?);
+        let administrator = IdentityPublicKey::from_bytes(&reader.array()?);
         let (proxy_address, group) = (reader.text()?.to_owned(), reader.text()?.parse().ok()?);
-        let name = Name::new(reader.text()?);
+        let name = MemberName::new(reader.text()?);
         let (proxy, administrator) = (proxy.ok()?, administrator.ok()?);
         let at = GroupAddress { proxy_address, proxy, group, administrator };
         at.is_valid().then_some(Self { at, name: name.ok()?, expires, secret })
@@ -114,7 +114,7 @@ impl Invitation {
     }
 
     /// Whom the administrator made it for: the name to take if there is no reason for another one.
-    pub fn name(&self) -> &Name {
+    pub fn name(&self) -> &MemberName {
         &self.name
     }
 
@@ -159,7 +159,7 @@ fn checksum_of(contents: &[u8]) -> [u8; CHECKSUM_LEN] {
 
 #[cfg(test)]
 mod tests {
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
     use proptest::prelude::*;
 
     use super::*;
@@ -168,11 +168,11 @@ mod tests {
         Invitation {
             at: GroupAddress {
                 proxy_address: "chat.example.org:4711".to_owned(),
-                proxy: SecretKey::new(&[1; 32]).public(),
+                proxy: IdentitySecretKey::new(&[1; 32]).public(),
                 group: "friends".parse().unwrap(),
-                administrator: SecretKey::new(&[2; 32]).public(),
+                administrator: IdentitySecretKey::new(&[2; 32]).public(),
             },
-            name: Name::new("bob").unwrap(),
+            name: MemberName::new("bob").unwrap(),
             expires: Duration::from_secs(1_800_000_000),
             secret: Zeroizing::new([7; 16]),
         }
@@ -219,7 +219,7 @@ mod tests {
             let number = groups[..at].matches('-').count() + 1;
             let text = wrong.split('-').nth(number - 1).unwrap().to_owned();
             let error = Invitation::parse(&format!("{}{wrong}", code::PREFIX)).unwrap_err();
-            prop_assert_eq!(error, InvitationError::Code(CodeError::Mistyped { number, text }));
+            prop_assert_eq!(error, InvitationError::Code(InvitationCodeError::Mistyped { number, text }));
         }
 
         #[test]

@@ -1,13 +1,13 @@
 //! What an invited person asks for, and what the administrator answers.
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use super::crypto::{TAG_LEN, agree_with, derive, group_id, open, seal};
 use super::invitation::{Invitation, InvitationSecret, id_of};
-use super::name::{Name, NameError};
+use super::name::{MemberName, MemberNameError};
 use super::prekey::Prekey;
-use crate::reader::{Reader, put_text};
+use crate::reader::{UntrustedReader, put_text};
 
 const ID_LEN: usize = 8;
 const SALT_LEN: usize = 16;
@@ -21,7 +21,7 @@ pub const JOIN_ANSWER_LEN: usize = 1 + SIGNATURE_LEN;
 /// A request to join a group. Only the administrator can read it.
 pub struct JoinRequest {
     /// The name that the person wants.
-    pub name: Name,
+    pub name: MemberName,
     /// To which the key of its first epoch will be sealed.
     pub prekey: Prekey,
     /// Drawn anew for each request.
@@ -64,22 +64,22 @@ impl JoinRefusal {
 
 /// Why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestError {
+pub(super) enum JoinRequestError {
     /// It was not made by this key with this invitation.
     NotAuthentic,
     /// It does not contain what it should.
     Malformed,
 }
 
-impl From<NameError> for RequestError {
-    fn from(_: NameError) -> Self {
+impl From<MemberNameError> for JoinRequestError {
+    fn from(_: MemberNameError) -> Self {
         Self::Malformed
     }
 }
 
 impl JoinRequest {
     /// The request of the client `own`.
-    pub fn encode(&self, own: &SecretKey, invitation: &Invitation) -> Vec<u8> {
+    pub fn encode(&self, own: &IdentitySecretKey, invitation: &Invitation) -> Vec<u8> {
         let at = &invitation.at;
         let agreed = agree_with(own, &at.administrator);
         let id = group_id(&at.administrator, at.group.as_str());
@@ -93,7 +93,7 @@ impl JoinRequest {
 
     /// Of which invitation a request says that it is, and its salt; `None` if it is too short.
     pub(super) fn header(request: &[u8]) -> Option<([u8; ID_LEN], [u8; SALT_LEN])> {
-        let mut reader = Reader::new(request);
+        let mut reader = UntrustedReader::new(request);
         Some((reader.array()?, reader.array()?))
     }
 
@@ -105,23 +105,24 @@ impl JoinRequest {
     /// Reads the request of `client`, made with the invitation that has this secret.
     pub(super) fn decode(
         request: &[u8],
-        client: &PublicKey,
-        administrator: &SecretKey,
+        client: &IdentityPublicKey,
+        administrator: &IdentitySecretKey,
         group: &str,
         secret: &InvitationSecret,
-    ) -> Result<Self, RequestError> {
-        let (_, salt) = Self::header(request).ok_or(RequestError::Malformed)?;
+    ) -> Result<Self, JoinRequestError> {
+        let (_, salt) = Self::header(request).ok_or(JoinRequestError::Malformed)?;
         let agreed = agree_with(administrator, client);
         let id = group_id(&administrator.public(), group);
         let key = request_key(&agreed, secret, &id, client, &salt);
-        let text = open(&key, &request[ID_LEN + SALT_LEN..]).ok_or(RequestError::NotAuthentic)?;
-        let mut reader = Reader::new(&text);
+        let text =
+            open(&key, &request[ID_LEN + SALT_LEN..]).ok_or(JoinRequestError::NotAuthentic)?;
+        let mut reader = UntrustedReader::new(&text);
         let mut read = || {
             let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
             prekey.is_sound().then_some((prekey, reader.text()?))
         };
-        let (prekey, name) = read().ok_or(RequestError::Malformed)?;
-        Ok(Self { name: Name::new(name)?, prekey, salt })
+        let (prekey, name) = read().ok_or(JoinRequestError::Malformed)?;
+        Ok(Self { name: MemberName::new(name)?, prekey, salt })
     }
 }
 
@@ -129,7 +130,7 @@ fn request_key(
     agreed: &[u8; 32],
     secret: &InvitationSecret,
     group_id: &[u8; 32],
-    client: &PublicKey,
+    client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Zeroizing<[u8; 32]> {
     derive("sunder mix join 1", &[agreed, &**secret, group_id, &client.to_bytes(), salt])
@@ -138,9 +139,9 @@ fn request_key(
 /// The administrator's answer to the request of `client` with this salt.
 pub(super) fn encode_answer(
     answer: Result<(), JoinRefusal>,
-    administrator: &SecretKey,
+    administrator: &IdentitySecretKey,
     group: &str,
-    client: &PublicKey,
+    client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Vec<u8> {
     let code = match answer {
@@ -155,9 +156,9 @@ pub(super) fn encode_answer(
 /// administrator.
 pub fn decode_answer(
     answer: &[u8],
-    administrator: &PublicKey,
+    administrator: &IdentityPublicKey,
     group: &str,
-    client: &PublicKey,
+    client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Option<Result<(), JoinRefusal>> {
     let (&code, signature) = answer.split_first()?;
@@ -173,9 +174,9 @@ pub fn decode_answer(
 
 fn signed_answer(
     code: u8,
-    administrator: &PublicKey,
+    administrator: &IdentityPublicKey,
     group: &str,
-    client: &PublicKey,
+    client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Vec<u8> {
     let id = group_id(administrator, group);
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_to_one_request_only() {
-        let [administrator, client, other] = [1, 2, 3].map(|byte| SecretKey::new(&[byte; 32]));
+        let [administrator, client, other] =
+            [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let (client, other) = (client.public(), other.public());
         for answer in JoinRefusal::ALL.map(Err).into_iter().chain([Ok(())]) {
             let bytes = encode_answer(answer, &administrator, "friends", &client, &[4; 16]);

@@ -26,11 +26,11 @@ const LOOKALIKES: [(char, char); 48] = [
 /// The name of a member: 1 to 32 letters and digits of any script, and `-`, `_` and `.` between
 /// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name(String);
+pub struct MemberName(String);
 
 /// Why a text is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum MemberNameError {
     /// It is empty.
     #[error("a name has at least one letter")]
     Empty,
@@ -48,17 +48,17 @@ pub enum NameError {
     AtEnd(char),
 }
 
-impl Name {
+impl MemberName {
     /// Checks a name.
     ///
     /// # Errors
     /// If it is not one. Spaces, controls, and characters that are invisible or change the
     /// direction of writing are none of a name.
-    pub fn new(text: &str) -> Result<Self, NameError> {
+    pub fn new(text: &str) -> Result<Self, MemberNameError> {
         let is_mark = |character| matches!(character, '-' | '_' | '.');
         let count = text.chars().count();
         if count > MAX_CHARACTERS {
-            return Err(NameError::TooLong(count));
+            return Err(MemberNameError::TooLong(count));
         }
         // Some letters are invisible: fillers of Hangul.
         let is_invisible =
@@ -67,12 +67,12 @@ impl Name {
             is_mark(character) || character.is_alphanumeric() && !is_invisible(character)
         };
         if let Some(other) = text.chars().find(|&character| !is_allowed(character)) {
-            return Err(NameError::Character(other));
+            return Err(MemberNameError::Character(other));
         }
-        let first = text.chars().next().ok_or(NameError::Empty)?;
-        let last = text.chars().next_back().ok_or(NameError::Empty)?;
+        let first = text.chars().next().ok_or(MemberNameError::Empty)?;
+        let last = text.chars().next_back().ok_or(MemberNameError::Empty)?;
         match [first, last].into_iter().find(|&end| is_mark(end)) {
-            Some(mark) => Err(NameError::AtEnd(mark)),
+            Some(mark) => Err(MemberNameError::AtEnd(mark)),
             None => Ok(Self(text.to_owned())),
         }
     }
@@ -97,7 +97,7 @@ fn folded(name: &str) -> impl Iterator<Item = char> {
     })
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for MemberName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -110,34 +110,35 @@ mod tests {
     #[test]
     fn a_name_has_letters_of_any_script() {
         for text in ["a", "Bob", "anna-maria.k_2", "Zo\u{eb}", "\u{674e}", &"x".repeat(32)] {
-            assert_eq!(Name::new(text).unwrap().as_str(), text);
+            assert_eq!(MemberName::new(text).unwrap().as_str(), text);
         }
     }
 
     #[test]
     fn what_is_wrong_with_a_name_is_said() {
         for (text, error) in [
-            ("", NameError::Empty),
-            (&"x".repeat(33), NameError::TooLong(33)),
-            ("a b", NameError::Character(' ')),
-            ("a\u{7}b", NameError::Character('\u{7}')),
-            ("bob\u{200b}", NameError::Character('\u{200b}')),
-            ("\u{202e}bob", NameError::Character('\u{202e}')),
-            ("zoe\u{308}", NameError::Character('\u{308}')),
-            ("b\u{3164}ob", NameError::Character('\u{3164}')),
-            ("@bob", NameError::Character('@')),
-            ("bob.", NameError::AtEnd('.')),
-            ("-bob", NameError::AtEnd('-')),
+            ("", MemberNameError::Empty),
+            (&"x".repeat(33), MemberNameError::TooLong(33)),
+            ("a b", MemberNameError::Character(' ')),
+            ("a\u{7}b", MemberNameError::Character('\u{7}')),
+            ("bob\u{200b}", MemberNameError::Character('\u{200b}')),
+            ("\u{202e}bob", MemberNameError::Character('\u{202e}')),
+            ("zoe\u{308}", MemberNameError::Character('\u{308}')),
+            ("b\u{3164}ob", MemberNameError::Character('\u{3164}')),
+            ("@bob", MemberNameError::Character('@')),
+            ("bob.", MemberNameError::AtEnd('.')),
+            ("-bob", MemberNameError::AtEnd('-')),
         ] {
-            assert_eq!(Name::new(text), Err(error), "{text:?}");
+            assert_eq!(MemberName::new(text), Err(error), "{text:?}");
         }
-        let said = Name::new("bob\u{200b}").unwrap_err().to_string();
+        let said = MemberName::new("bob\u{200b}").unwrap_err().to_string();
         assert!(said.ends_with("not the character U+200B"), "{said}");
     }
 
     #[test]
     fn names_that_look_alike_clash() {
-        let clash = |one, two| Name::new(one).unwrap().clashes_with(&Name::new(two).unwrap());
+        let clash =
+            |one, two| MemberName::new(one).unwrap().clashes_with(&MemberName::new(two).unwrap());
         for (one, two) in [
             ("bob", "BOB"),
             ("Bill", "BiIl"),

@@ -3,13 +3,13 @@
 
 use std::fmt;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use super::crypto::{
     agree, agree_with, authenticator, derive, group_id, is_authentic, x25519_public,
 };
-use crate::reader::Reader;
+use crate::reader::UntrustedReader;
 
 const PREKEY: u8 = 1;
 const LEAVE: u8 = 2;
@@ -70,7 +70,7 @@ impl Prekey {
 
 /// What a member tells the administrator. The proxy carries it and cannot make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum MemberNotice {
     /// Its next prekey.
     Prekey {
         /// The prekey.
@@ -85,9 +85,14 @@ pub enum Notice {
     },
 }
 
-impl Notice {
+impl MemberNotice {
     /// The notice of the member `own`.
-    pub fn encode(&self, own: &SecretKey, administrator: &PublicKey, group: &str) -> Vec<u8> {
+    pub fn encode(
+        &self,
+        own: &IdentitySecretKey,
+        administrator: &IdentityPublicKey,
+        group: &str,
+    ) -> Vec<u8> {
         let mut notice = Vec::with_capacity(MAX_NOTICE_LEN);
         match self {
             Self::Prekey { prekey, opened } => {
@@ -111,8 +116,8 @@ impl Notice {
     /// The notice of `member`, for the administrator; `None` if that member did not make it.
     pub fn decode(
         notice: &[u8],
-        member: &PublicKey,
-        administrator: &SecretKey,
+        member: &IdentityPublicKey,
+        administrator: &IdentitySecretKey,
         group: &str,
     ) -> Option<Self> {
         let (body, tag) = notice.split_last_chunk::<TAG_LEN>()?;
@@ -121,7 +126,7 @@ impl Notice {
         if !is_authentic(&key, &[body], tag) {
             return None;
         }
-        let mut reader = Reader::new(body);
+        let mut reader = UntrustedReader::new(body);
         let (kind, number) = (reader.u8()?, reader.u64()?);
         let notice = match kind {
             PREKEY => {
@@ -135,7 +140,11 @@ impl Notice {
     }
 }
 
-fn notice_key(agreed: &[u8; 32], member: &PublicKey, group_id: &[u8; 32]) -> Zeroizing<[u8; 32]> {
+fn notice_key(
+    agreed: &[u8; 32],
+    member: &IdentityPublicKey,
+    group_id: &[u8; 32],
+) -> Zeroizing<[u8; 32]> {
     derive("sunder mix notice 1", &[agreed, &member.to_bytes(), group_id])
 }
 
@@ -147,12 +156,15 @@ mod tests {
 
     #[test]
     fn a_notice_is_that_of_its_member_and_group() {
-        let [administrator, member, other] = [1, 2, 3].map(|byte| SecretKey::new(&[byte; 32]));
+        let [administrator, member, other] =
+            [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
-        for notice in [Notice::Prekey { prekey, opened: 7 }, Notice::Leave { number: 8 }] {
+        for notice in
+            [MemberNotice::Prekey { prekey, opened: 7 }, MemberNotice::Leave { number: 8 }]
+        {
             let bytes = notice.encode(&member, &administrator.public(), GROUP);
-            let decode = |bytes: &[u8], member: &SecretKey, group| {
-                Notice::decode(bytes, &member.public(), &administrator, group)
+            let decode = |bytes: &[u8], member: &IdentitySecretKey, group| {
+                MemberNotice::decode(bytes, &member.public(), &administrator, group)
             };
             assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
             assert_eq!(decode(&bytes, &other, GROUP), None);

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::random::Random;
+use crate::random::ForwardSecureRng;
 
 const GROUP: &str = "friends";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// When the tests begin.
 const START: Duration = Duration::from_secs(1_794_960_000);
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
+fn name(text: &str) -> MemberName {
+    MemberName::new(text).unwrap()
 }
 
 fn prekey(number: u64, byte: u8) -> PrekeySecret {
@@ -27,9 +27,9 @@ fn prekey(number: u64, byte: u8) -> PrekeySecret {
 /// A group's administrator, alice, and the time.
 struct Story {
     administrator: Administrator,
-    identity: Arc<SecretKey>,
+    identity: Arc<IdentitySecretKey>,
     now: Duration,
-    random: Random,
+    random: ForwardSecureRng,
     max_members: usize,
     /// The epoch that was announced last.
     last_epoch: u32,
@@ -37,13 +37,13 @@ struct Story {
 
 /// Somebody who is not the administrator.
 struct Person {
-    identity: SecretKey,
+    identity: IdentitySecretKey,
     prekeys: Vec<PrekeySecret>,
 }
 
 impl Person {
     fn new(byte: u8) -> Self {
-        Self { identity: SecretKey::new(&[byte; 32]), prekeys: vec![prekey(1, byte)] }
+        Self { identity: IdentitySecretKey::new(&[byte; 32]), prekeys: vec![prekey(1, byte)] }
     }
 
     fn request(&self, invitation: &Invitation, named: &str) -> Vec<u8> {
@@ -52,17 +52,17 @@ impl Person {
         request.encode(&self.identity, invitation)
     }
 
-    fn notice(&self, notice: Notice, story: &Story) -> Vec<u8> {
+    fn notice(&self, notice: MemberNotice, story: &Story) -> Vec<u8> {
         notice.encode(&self.identity, &story.identity.public(), GROUP)
     }
 }
 
 impl Story {
     fn new() -> Self {
-        let identity = Arc::new(SecretKey::new(&[1; 32]));
+        let identity = Arc::new(IdentitySecretKey::new(&[1; 32]));
         let at = GroupAddress {
             proxy_address: "127.0.0.1:4711".to_owned(),
-            proxy: SecretKey::new(&[99; 32]).public(),
+            proxy: IdentitySecretKey::new(&[99; 32]).public(),
             group: GROUP.parse().unwrap(),
             administrator: identity.public(),
         };
@@ -71,7 +71,7 @@ impl Story {
             administrator: Administrator::found(Arc::clone(&identity), at, name("alice"), own),
             identity,
             now: START,
-            random: Random::new([8; 32]),
+            random: ForwardSecureRng::new([8; 32]),
             max_members: 4,
             last_epoch: 0,
         }
@@ -101,15 +101,16 @@ impl Story {
     }
 
     /// The next epoch, when it is due.
-    fn announce(&mut self) -> Announcement {
+    fn announce(&mut self) -> EpochAnnouncement {
         self.now = self.now.max(self.administrator.poll_timeout());
         let bytes = self.administrator.handle_timeout(self.now, &mut self.random).unwrap();
-        let announcement = Announcement::verify(bytes, GROUP, &self.identity.public()).unwrap();
+        let announcement =
+            EpochAnnouncement::verify(bytes, GROUP, &self.identity.public()).unwrap();
         self.last_epoch = announcement.epoch();
         announcement
     }
 
-    fn tell(&mut self, person: &Person, notice: Notice) -> Option<Name> {
+    fn tell(&mut self, person: &Person, notice: MemberNotice) -> Option<MemberName> {
         let bytes = person.notice(notice, self);
         self.administrator.handle_notice(&person.identity.public(), &bytes)
     }
@@ -119,8 +120,8 @@ impl Story {
     }
 }
 
-fn names(opened: &Opened) -> Vec<&str> {
-    opened.names.iter().map(Name::as_str).collect()
+fn names(opened: &OpenedAnnouncement) -> Vec<&str> {
+    opened.names.iter().map(MemberName::as_str).collect()
 }
 
 #[test]
@@ -128,7 +129,10 @@ fn an_invited_person_becomes_a_member() {
     let (mut story, bob) = (Story::new(), Person::new(2));
     let alone = story.announce();
     assert_eq!((alone.epoch(), alone.members().len()), (1, 1));
-    assert_eq!(alone.open(&bob.identity, &bob.prekeys).err(), Some(OpenError::NotAMember));
+    assert_eq!(
+        alone.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
     let invitation = story.invite("bob");
     assert_eq!((invitation.name(), invitation.expires()), (&name("bob"), START + DAY));
     assert_eq!(story.ask(&bob, &bob.request(&invitation, "bob")), Ok(()));
@@ -179,11 +183,11 @@ fn invitations_that_nobody_could_use_are_not_made() {
         let (now, secret) = (story.now, story.random.draw());
         story.administrator.invite(now, name(named), now + DAY, secret).map(|_| ())
     };
-    assert_eq!(invite(&mut story, "Alice"), Err(InviteError::NameTaken));
+    assert_eq!(invite(&mut story, "Alice"), Err(InviteMemberError::NameTaken));
     for _ in 0..1024 {
         invite(&mut story, "bob").unwrap();
     }
-    assert_eq!(invite(&mut story, "bob"), Err(InviteError::TooMany));
+    assert_eq!(invite(&mut story, "bob"), Err(InviteMemberError::TooMany));
     story.now += DAY;
     assert_eq!(invite(&mut story, "bob"), Ok(()));
 }
@@ -212,18 +216,24 @@ fn an_announcement_is_the_administrators_and_of_its_group() {
     let administrator = story.identity.public();
     let bytes = story.administrator.handle_epoch(0).unwrap().to_vec();
     assert!(!bytes.windows(3).any(|bytes| bytes == b"bob"));
-    let verify = |bytes: &[u8], group, key| Announcement::verify(bytes, group, key).err();
+    let verify = |bytes: &[u8], group, key| EpochAnnouncement::verify(bytes, group, key).err();
     assert_eq!(verify(&bytes, GROUP, &administrator), None);
-    assert_eq!(verify(&bytes, "others", &administrator), Some(AnnouncementError::Signature));
+    assert_eq!(verify(&bytes, "others", &administrator), Some(EpochAnnouncementError::Signature));
     let bob_key = bob.identity.public();
     let by_bob = verify(&bytes, GROUP, &bob_key);
-    assert_eq!(by_bob, Some(AnnouncementError::Signature));
+    assert_eq!(by_bob, Some(EpochAnnouncementError::Signature));
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 1;
-        assert_eq!(verify(&changed, GROUP, &administrator), Some(AnnouncementError::Signature));
+        assert_eq!(
+            verify(&changed, GROUP, &administrator),
+            Some(EpochAnnouncementError::Signature)
+        );
     }
-    assert_eq!(verify(&bytes[..63], GROUP, &administrator), Some(AnnouncementError::Malformed));
+    assert_eq!(
+        verify(&bytes[..63], GROUP, &administrator),
+        Some(EpochAnnouncementError::Malformed)
+    );
 }
 
 #[test]
@@ -234,17 +244,20 @@ fn who_has_left_or_is_removed_gets_no_key() {
     story.admit(&carol, "carol").unwrap();
     let before = story.announce();
     assert!(before.open(&bob.identity, &bob.prekeys).is_ok());
-    let leave = Notice::Leave { number: 2 };
+    let leave = MemberNotice::Leave { number: 2 };
     // Another member cannot say it for bob.
     let forged = carol.notice(leave, &story);
     assert_eq!(story.administrator.handle_notice(&bob.identity.public(), &forged), None);
     assert_eq!(story.tell(&bob, leave), Some(name("bob")));
     assert!(story.is_due());
     let after = story.announce();
-    assert_eq!(after.open(&bob.identity, &bob.prekeys).err(), Some(OpenError::NotAMember));
+    assert_eq!(
+        after.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
     assert!(after.open(&carol.identity, &carol.prekeys).is_ok());
-    assert_eq!(story.administrator.remove(&name("bob")), Err(RemoveError::Unknown));
-    assert_eq!(story.administrator.remove(&name("alice")), Err(RemoveError::Administrator));
+    assert_eq!(story.administrator.remove(&name("bob")), Err(RemoveMemberError::Unknown));
+    assert_eq!(story.administrator.remove(&name("alice")), Err(RemoveMemberError::Administrator));
     assert_eq!(story.administrator.remove(&name("carol")), Ok(()));
     assert_eq!(story.announce().members().len(), 1);
     // Bob joins again, and a copy of his old notice changes nothing.
@@ -261,7 +274,7 @@ fn an_epoch_lasts_a_day_and_has_its_own_prekeys() {
     let first = story.announce();
     assert!(!story.is_due());
     bob.prekeys = vec![prekey(2, 20)];
-    let next = Notice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
     assert_eq!(story.tell(&bob, next), None);
     assert!(!story.is_due());
     let began = story.now;
@@ -269,15 +282,18 @@ fn an_epoch_lasts_a_day_and_has_its_own_prekeys() {
     assert_eq!(story.now, began + DAY);
     assert!(second.open(&bob.identity, &bob.prekeys).is_ok());
     // What is left of bob's keys does not open the recorded announcement.
-    assert_eq!(first.open(&bob.identity, &bob.prekeys).err(), Some(OpenError::Prekey));
+    assert_eq!(first.open(&bob.identity, &bob.prekeys).err(), Some(OpenAnnouncementError::Prekey));
     for (announcement, byte) in [(&first, 20), (&second, 2)] {
         let number = announcement.prekey_of(&bob.identity.public()).unwrap();
         let opened = announcement.open(&bob.identity, &[prekey(number, byte)]);
-        assert_eq!(opened.err(), Some(OpenError::Damaged));
+        assert_eq!(opened.err(), Some(OpenAnnouncementError::Damaged));
     }
     // Nor do the other member's keys, or those of the epochs after.
     let carol = Person::new(3);
-    assert_eq!(first.open(&carol.identity, &bob.prekeys).err(), Some(OpenError::NotAMember));
+    assert_eq!(
+        first.open(&carol.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
 }
 
 #[test]
@@ -286,16 +302,19 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
     story.admit(&bob, "bob").unwrap();
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
     bob.prekeys = vec![prekey(2, 20)];
-    let next = Notice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
     story.admit(&Person::new(3), "carol").unwrap();
     let crossed = story.announce();
-    assert_eq!(crossed.open(&bob.identity, &bob.prekeys).err(), Some(OpenError::Prekey));
+    assert_eq!(
+        crossed.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::Prekey)
+    );
     story.tell(&bob, next);
     assert!(story.is_due());
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
     // The same notice again, or an older one, changes nothing.
     story.tell(&bob, next);
-    story.tell(&bob, Notice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
+    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
     assert!(!story.is_due());
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
 }
@@ -309,7 +328,7 @@ fn epochs_that_cross_notices_come_less_and_less_often() {
     let mut waits = Vec::new();
     for number in 2..12 {
         let opened = story.last_epoch - 1;
-        story.tell(&bob, Notice::Prekey { prekey: prekey(number, 20).public(), opened });
+        story.tell(&bob, MemberNotice::Prekey { prekey: prekey(number, 20).public(), opened });
         let before = story.now;
         story.announce();
         waits.push(story.now.abs_diff(before).as_secs());
@@ -324,7 +343,7 @@ fn epochs_that_cross_notices_come_less_and_less_often() {
         assert_eq!(story.now.abs_diff(before).as_secs(), expected);
     }
     let opened = story.last_epoch - 1;
-    story.tell(&bob, Notice::Prekey { prekey: prekey(12, 20).public(), opened });
+    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(12, 20).public(), opened });
     let before = story.now;
     story.announce();
     assert_eq!(story.now.abs_diff(before).as_secs(), 2);
@@ -348,7 +367,7 @@ fn the_administrator_goes_on_where_it_was_stored() {
     story.administrator = Administrator::from_bytes(Arc::clone(&story.identity), &stored).unwrap();
     assert!(story.administrator.handle_epoch(7).is_none());
     assert_eq!(story.announce().epoch(), 8);
-    let other = Arc::new(SecretKey::new(&[2; 32]));
+    let other = Arc::new(IdentitySecretKey::new(&[2; 32]));
     assert!(Administrator::from_bytes(other, &stored).is_none());
 }
 
@@ -359,7 +378,8 @@ fn the_largest_group_fits() {
     for number in 2..=1024_u32 {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
-        let person = Person { identity: SecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
+        let person =
+            Person { identity: IdentitySecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
         let rare = char::from_u32(0x20000 + number).unwrap();
         let named = String::from_iter([rare; 32]);
         let invitation = story.invite("somebody");

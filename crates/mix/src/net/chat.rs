@@ -7,9 +7,9 @@ mod history;
 mod output;
 mod session;
 
-pub use config::{Config, KEYS};
-pub use event::Event;
-pub use history::{HistoryError, Said};
-pub use session::{ChatError, Command, Session};
+pub use config::{ChatConfig, KEYS};
+pub use event::ChatEvent;
+pub use history::{ChatHistoryEntry, ChatHistoryError};
+pub use session::{ChatCommand, ChatError, ChatSession};
 
-pub use crate::client::ClientStatus;
+pub use crate::client::MixClientStatus;

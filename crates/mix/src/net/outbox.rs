@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use transport::{Closer, Messages, Writer};
+use transport::{ConnectionCloser, ConnectionWriter, MessageStream};
 
 /// The most messages that wait for one connection.
 const MAX_WAITING: usize = 1024;
@@ -18,21 +18,25 @@ pub(super) const STACK_LEN: usize = 256 << 10;
 /// Writes messages in a thread of its own, so that nobody waits for an end that does not read.
 /// Dropped, it closes the connection after what waits was written.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct ConnectionOutbox {
     messages: SyncSender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
     max_bytes: usize,
-    closer: Closer,
+    closer: ConnectionCloser,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
 }
 
-impl Outbox {
+impl ConnectionOutbox {
     /// Writes to this connection. At most `max_bytes` wait, besides one message.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn start(writer: Writer, closer: Closer, max_bytes: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        writer: ConnectionWriter,
+        closer: ConnectionCloser,
+        max_bytes: usize,
+    ) -> io::Result<Self> {
         let (messages, taken) = sync_channel(MAX_WAITING);
         let waiting = Arc::new(AtomicUsize::new(0));
         let (written, to_close) = (waiting.clone(), closer.clone());
@@ -40,7 +44,7 @@ impl Outbox {
         let work = move || {
             let _running: SyncSender<()> = running;
             // Whoever reads notices an error, too. Without one, this waits for the last bytes.
-            _ = write(&taken, Messages::new(writer), &written);
+            _ = write(&taken, MessageStream::new(writer), &written);
             to_close.close();
         };
         thread::Builder::new().name("mix-write".into()).stack_size(STACK_LEN).spawn(work)?;
@@ -76,7 +80,7 @@ impl Outbox {
 
 fn write(
     taken: &Receiver<Vec<u8>>,
-    mut messages: Messages<Writer>,
+    mut messages: MessageStream<ConnectionWriter>,
     waiting: &AtomicUsize,
 ) -> io::Result<()> {
     while let Ok(message) = taken.recv() {

@@ -15,21 +15,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{KeyError, PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError};
 use service::log::LogRateLimiter;
 use tracing::{debug, warn};
-use transport::{Connection, Listener, Messages, Options, Security};
+use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, MessageStream};
 
-use super::outbox::{Outbox, STACK_LEN};
+use super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::state::{StateFileError, StateFolder};
-use crate::wire::{GroupName, Hello, MAX_GREETING_LEN, Refusal, ToMember, WireError};
-use greeting::{Greeting, Greetings};
+use crate::wire::{
+    GroupName, MAX_GREETING_LEN, MixHello, MixWireError, ProxyRefusal, ProxyToMember,
+};
+use greeting::{PendingGreeting, PendingGreetings};
 use group::GroupRunner;
-use workers::Workers;
+use workers::ProxyWorkers;
 
-pub use config::{Config, GroupConfig, KEYS};
-pub use group::Seen;
-pub use status::{FoundMember, GroupStatus, Status, Unwritten};
+pub use config::{KEYS, MixGroupConfig, MixProxyConfig};
+pub use group::MixProxyObservation;
+pub use status::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
 
 /// How long a connection may take to say which group it wants to talk to.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,10 +47,10 @@ const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a proxy cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
+pub enum MixProxyError {
     /// The identity key cannot be read.
     #[error("identity: {0}")]
-    Identity(#[from] KeyError),
+    Identity(#[from] KeyFileError),
     /// The state cannot be used.
     #[error(transparent)]
     State(#[from] StateFileError),
@@ -73,50 +75,53 @@ pub enum ProxyError {
 
 /// A proxy that listens. Dropped without being run, it ends.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct MixProxy {
     listener: Listener,
-    shared: Arc<Shared>,
+    shared: Arc<SharedProxyState>,
 }
 
 /// A proxy that runs, or will run.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Shared>);
+pub struct MixProxyHandle(Arc<SharedProxyState>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedProxyState {
     folder: Arc<StateFolder>,
-    workers: Workers,
+    workers: ProxyWorkers,
     groups: Mutex<BTreeMap<GroupName, Arc<GroupRunner>>>,
     listen: SocketAddr,
-    key: PublicKey,
+    key: IdentityPublicKey,
     started: Instant,
     next_connection: AtomicU64,
-    greetings: Greetings,
+    greetings: PendingGreetings,
     refused: AtomicU64,
     refusals: Mutex<LogRateLimiter>,
     is_stopping: AtomicBool,
 }
 
-impl Proxy {
+impl MixProxy {
     /// Reads the state of the groups, and listens.
     ///
     /// # Errors
     /// When something that the configuration names cannot be used.
-    pub fn open(config: &Config) -> Result<Self, ProxyError> {
+    pub fn open(config: &MixProxyConfig) -> Result<Self, MixProxyError> {
         let in_dir = |path: &PathBuf| config.config_dir.join(path);
-        let identity = SecretKey::read(&in_dir(&config.identity))?;
+        let identity = IdentitySecretKey::read(&in_dir(&config.identity))?;
         let folder = Arc::new(StateFolder::open(&in_dir(&config.state))?);
         let key = identity.public();
-        let listener = Listener::bind(&config.listen, &Options::new(Security::open(identity)))?;
-        let shared = Arc::new(Shared {
+        let listener = Listener::bind(
+            &config.listen,
+            &ConnectionOptions::new(ConnectionSecurity::open(identity)),
+        )?;
+        let shared = Arc::new(SharedProxyState {
             folder,
-            workers: Workers::start().map_err(ProxyError::Threads)?,
+            workers: ProxyWorkers::start().map_err(MixProxyError::Threads)?,
             groups: Mutex::default(),
             listen: listener.local_addr(),
             key,
             started: Instant::now(),
             next_connection: AtomicU64::new(0),
-            greetings: Greetings::default(),
+            greetings: PendingGreetings::default(),
             refused: AtomicU64::new(0),
             refusals: Mutex::default(),
             is_stopping: AtomicBool::new(false),
@@ -133,20 +138,20 @@ impl Proxy {
     }
 
     /// Its key, which members must know.
-    pub fn public_key(&self) -> PublicKey {
+    pub fn public_key(&self) -> IdentityPublicKey {
         self.shared.key
     }
 
     /// To see and to stop it.
-    pub fn handle(&self) -> Handle {
-        Handle(self.shared.clone())
+    pub fn handle(&self) -> MixProxyHandle {
+        MixProxyHandle(self.shared.clone())
     }
 
-    /// Accepts connections until [`Handle::stop`] is called.
+    /// Accepts connections until [`MixProxyHandle::stop`] is called.
     ///
     /// # Errors
     /// When the listener has failed.
-    pub fn run(self) -> Result<(), ProxyError> {
+    pub fn run(self) -> Result<(), MixProxyError> {
         let Self { listener, shared } = self;
         let ended = loop {
             if shared.is_stopping.load(Ordering::Relaxed) {
@@ -166,11 +171,11 @@ impl Proxy {
     }
 }
 
-impl Handle {
+impl MixProxyHandle {
     /// What it has done so far.
-    pub fn status(&self, name: String) -> Status {
+    pub fn status(&self, name: String) -> MixProxyStatus {
         let shared = &self.0;
-        Status {
+        MixProxyStatus {
             name,
             uptime_s: shared.started.elapsed().as_secs_f64(),
             listen: shared.listen.to_string(),
@@ -185,7 +190,11 @@ impl Handle {
     ///
     /// # Errors
     /// When a new group's state cannot be read.
-    pub fn reload(&self, config: &Config, before: &Config) -> Result<Vec<String>, ProxyError> {
+    pub fn reload(
+        &self,
+        config: &MixProxyConfig,
+        before: &MixProxyConfig,
+    ) -> Result<Vec<String>, MixProxyError> {
         let mut unchanged: Vec<String> = [
             ("identity", before.identity != config.identity),
             ("listen", before.listen != config.listen),
@@ -214,7 +223,7 @@ impl Handle {
     pub fn observe(
         &self,
         group: &GroupName,
-        observer: impl FnMut(PublicKey, Seen) + Send + 'static,
+        observer: impl FnMut(IdentityPublicKey, MixProxyObservation) + Send + 'static,
     ) -> bool {
         let group = lock(&self.0.groups).get(group).cloned();
         group.map(|group| group.observe(observer)).is_some()
@@ -226,8 +235,8 @@ impl Handle {
     }
 }
 
-impl Shared {
-    fn add(&self, config: &GroupConfig) -> Result<(), ProxyError> {
+impl SharedProxyState {
+    fn add(&self, config: &MixGroupConfig) -> Result<(), MixProxyError> {
         let workers = self.workers.clone();
         let group = GroupRunner::start(config.clone(), self.folder.clone(), workers)?;
         lock(&self.groups).insert(config.name.clone(), group);
@@ -241,7 +250,7 @@ impl Shared {
             Err(why) => return self.refuse(&connection, why),
         };
         let shared = self.clone();
-        let work = move || shared.talk(connection, greeting);
+        let work = move || shared.serve_connection(connection, greeting);
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(STACK_LEN);
         if let Err(error) = builder.spawn(work) {
             warn!(%error, "a connection is closed: no threads");
@@ -249,7 +258,7 @@ impl Shared {
     }
 
     /// Takes the greeting of a client, and what comes after it.
-    fn talk(&self, mut connection: Connection, greeting: Greeting) {
+    fn serve_connection(&self, mut connection: Connection, greeting: PendingGreeting) {
         let greeted = self.greet(&mut connection);
         drop(greeting);
         let (group, key) = match greeted {
@@ -257,7 +266,8 @@ impl Shared {
             Err(Some(refusal)) => {
                 self.refuse(&connection, &refusal.to_string());
                 // Whether the client reads it does not matter.
-                let _ = Messages::new(&mut connection).send(&ToMember::Refused(refusal).encode());
+                let _ = MessageStream::new(&mut connection)
+                    .send(&ProxyToMember::Refused(refusal).encode());
                 let _ = connection.finish();
                 return;
             }
@@ -271,7 +281,7 @@ impl Shared {
         let (closer, peer) = (connection.closer(), connection.peer_addr());
         let (reader, writer) = connection.split();
         let max_waiting = 2 * group.config().terms.max_to_member_len();
-        let outbox = match Outbox::start(writer, closer, max_waiting) {
+        let outbox = match ConnectionOutbox::start(writer, closer, max_waiting) {
             Ok(outbox) => outbox,
             Err(error) => {
                 warn!(%error, "a connection is closed: no threads");
@@ -280,7 +290,7 @@ impl Shared {
         };
         debug!(connection = id, %peer, group = %group.config().name, "connected");
         group.connected(id, key, outbox);
-        let ended = group.read(id, &mut Messages::new(reader));
+        let ended = group.read(id, &mut MessageStream::new(reader));
         group.disconnected(id);
         debug!(connection = id, reason = %ended, "disconnected");
     }
@@ -289,22 +299,22 @@ impl Shared {
     fn greet(
         &self,
         connection: &mut Connection,
-    ) -> Result<(Arc<GroupRunner>, PublicKey), Option<Refusal>> {
+    ) -> Result<(Arc<GroupRunner>, IdentityPublicKey), Option<ProxyRefusal>> {
         let key = connection.peer().ok_or(None)?;
         connection.set_timeout(Some(GREETING_TIMEOUT)).map_err(|_| None)?;
-        let message = Messages::new(&mut *connection).receive(MAX_GREETING_LEN);
+        let message = MessageStream::new(&mut *connection).receive(MAX_GREETING_LEN);
         let message = message.ok().flatten().ok_or(None)?;
-        let hello = Hello::decode(&message).map_err(|error| match error {
-            WireError::Version(_) => Some(Refusal::Version),
-            _ => Some(Refusal::Malformed),
+        let hello = MixHello::decode(&message).map_err(|error| match error {
+            MixWireError::Version(_) => Some(ProxyRefusal::Version),
+            _ => Some(ProxyRefusal::Malformed),
         })?;
         let group = lock(&self.groups).get(&hello.group).cloned();
-        Ok((group.ok_or(Some(Refusal::UnknownGroup))?, key))
+        Ok((group.ok_or(Some(ProxyRefusal::UnknownGroup))?, key))
     }
 
     fn refuse(&self, connection: &Connection, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(so_often) = lock(&self.refusals).happened() {
+        if let Some(so_often) = lock(&self.refusals).count_event() {
             warn!(peer = %connection.peer_addr(), so_often, "a connection is refused: {why}");
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use hmac::{Hmac, Mac};
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use keys::trusted::{TrustError, TrustedFolder};
 use rustix::fs::{FlockOperation, flock};
 use sha2::Sha256;
@@ -148,7 +148,7 @@ impl StateKey {
     ///
     /// # Panics
     /// Never: HMAC takes keys of any length.
-    pub(super) fn new(identity: &SecretKey) -> Self {
+    pub(super) fn new(identity: &IdentitySecretKey) -> Self {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&*identity.x25519())
             .expect("HMAC takes keys of any length");
         mac.update(KEY_LABEL);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_sealed_state_is_its_owners() {
-        let [own, other] = [1, 2].map(|byte| StateKey::new(&SecretKey::new(&[byte; 32])));
+        let [own, other] = [1, 2].map(|byte| StateKey::new(&IdentitySecretKey::new(&[byte; 32])));
         let mut sealed = own.seal("state", b"secret").unwrap();
         assert_eq!(own.open("state", &sealed).unwrap()[..], b"secret"[..]);
         assert!(own.open("history", &sealed).is_none());

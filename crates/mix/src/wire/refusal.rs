@@ -2,7 +2,7 @@
 
 /// Why the proxy ends a connection. Nothing else comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ProxyRefusal {
     /// The greeting is of another version of the protocol.
     #[error("the proxy speaks another version of the protocol: update the older one of both")]
     Version,
@@ -65,7 +65,7 @@ pub enum Refusal {
     Stopping,
 }
 
-impl Refusal {
+impl ProxyRefusal {
     /// All of them; a refusal is sent as its place here.
     pub const ALL: [Self; 19] = [
         Self::Version,

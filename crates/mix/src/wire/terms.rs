@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{MAX_JOIN_LEN, MAX_SET_UP_LEN};
-use crate::engine::{self, EngineError, EngineName};
+use crate::engine::{self, MixEngineError, MixEngineName};
 use crate::round::NONCE_LEN;
-use crate::{Shape, audit};
+use crate::{MailboxShape, audit};
 
 /// The longest request or answer of an engine, in bytes.
 pub const MAX_BODY_LEN: usize = 256 << 20;
@@ -16,16 +16,16 @@ const INTERVAL_MS: RangeInclusive<u128> = 1..=3_600_000;
 
 /// How the members of a group make their exchanges. It does not change while the proxy runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    engine: EngineName,
-    shape: Shape,
+pub struct MixTerms {
+    engine: MixEngineName,
+    shape: MailboxShape,
     interval: Duration,
     least_interval: Duration,
 }
 
 /// Numbers that do not make terms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TermsError {
+pub enum MixTermsError {
     /// The interval or the least one is out of range, or the least one is the longer one.
     #[error("the least interval must be 1 ms to the interval, and that at most an hour")]
     Interval,
@@ -37,10 +37,10 @@ pub enum TermsError {
     },
     /// The engine cannot make exchanges of this shape.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(#[from] MixEngineError),
 }
 
-impl Terms {
+impl MixTerms {
     /// Exchanges by `engine`, in rounds of `least_interval` to `interval`, in whole milliseconds.
     ///
     /// # Errors
@@ -48,32 +48,32 @@ impl Terms {
     /// the engine cannot make exchanges of this shape.
     #[expect(clippy::missing_panics_doc, reason = "an interval has at most an hour")]
     pub fn new(
-        engine: EngineName,
-        shape: Shape,
+        engine: MixEngineName,
+        shape: MailboxShape,
         interval: Duration,
         least_interval: Duration,
-    ) -> Result<Self, TermsError> {
+    ) -> Result<Self, MixTermsError> {
         let (most, least) = (interval.as_millis(), least_interval.as_millis());
         if !INTERVAL_MS.contains(&most) || !INTERVAL_MS.contains(&least) || least > most {
-            return Err(TermsError::Interval);
+            return Err(MixTermsError::Interval);
         }
         engine::check_shape(engine, &shape)?;
         let milliseconds = |count| Duration::from_millis(u64::try_from(count).expect("an hour"));
         let (interval, least_interval) = (milliseconds(most), milliseconds(least));
         let terms = Self { engine, shape, interval, least_interval };
         match terms.max_body_len() {
-            len if len > MAX_BODY_LEN => Err(TermsError::Body { len }),
+            len if len > MAX_BODY_LEN => Err(MixTermsError::Body { len }),
             _ => Ok(terms),
         }
     }
 
     /// Which engine both ends have.
-    pub fn engine(&self) -> EngineName {
+    pub fn engine(&self) -> MixEngineName {
         self.engine
     }
 
     /// The numbers of the group.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &MailboxShape {
         &self.shape
     }
 

@@ -5,28 +5,30 @@ use proptest::sample::{Index, select};
 
 use super::*;
 
-fn terms() -> Terms {
-    let shape = Shape::new(5, 2, 1, 3, 64).unwrap();
+fn terms() -> MixTerms {
+    let shape = MailboxShape::new(5, 2, 1, 3, 64).unwrap();
     let [interval, least] = [1000, 200].map(Duration::from_millis);
-    Terms::new(EngineName::Ot, shape, interval, least).unwrap()
+    MixTerms::new(MixEngineName::Ot, shape, interval, least).unwrap()
 }
 
-fn any_terms() -> impl Strategy<Value = Terms> {
+fn any_terms() -> impl Strategy<Value = MixTerms> {
     let numbers = (2..=64_usize, 1..=8_usize, 3..=16_usize, 64..=256_usize);
     let intervals = (1..=3_600_000_u64, 1..=3_600_000_u64);
-    (select(&EngineName::ALL[..]), numbers, intervals).prop_map(|(engine, numbers, intervals)| {
-        let (members, slots, reads, slot_len) = numbers;
-        let shape = Shape::new(members, slots, slots, reads, slot_len).unwrap();
-        // The circuit of a large shape is too long.
-        let engine = if shape.mailbox_len() > 100_000 { EngineName::Ot } else { engine };
-        let (one, other) = intervals;
-        let [interval, least] = [one.max(other), one.min(other)].map(Duration::from_millis);
-        Terms::new(engine, shape, interval, least).unwrap()
-    })
+    (select(&MixEngineName::ALL[..]), numbers, intervals).prop_map(
+        |(engine, numbers, intervals)| {
+            let (members, slots, reads, slot_len) = numbers;
+            let shape = MailboxShape::new(members, slots, slots, reads, slot_len).unwrap();
+            // The circuit of a large shape is too long.
+            let engine = if shape.mailbox_len() > 100_000 { MixEngineName::Ot } else { engine };
+            let (one, other) = intervals;
+            let [interval, least] = [one.max(other), one.min(other)].map(Duration::from_millis);
+            MixTerms::new(engine, shape, interval, least).unwrap()
+        },
+    )
 }
 
-fn any_key() -> impl Strategy<Value = PublicKey> {
-    any::<[u8; 32]>().prop_map(|random| keys::SecretKey::new(&random).public())
+fn any_key() -> impl Strategy<Value = IdentityPublicKey> {
+    any::<[u8; 32]>().prop_map(|random| keys::IdentitySecretKey::new(&random).public())
 }
 
 fn any_start() -> impl Strategy<Value = RoundStart> {
@@ -45,59 +47,60 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=MAX_NOTICE_LEN)
 }
 
-fn to_proxy() -> impl Strategy<Value = ToProxy> {
+fn to_proxy() -> impl Strategy<Value = MemberToProxy> {
     prop_oneof![
-        bytes().prop_map(ToProxy::Join),
-        bytes().prop_map(ToProxy::Notice),
-        bytes().prop_map(ToProxy::Announce),
-        (any_key(), bytes()).prop_map(|(key, answer)| ToProxy::JoinAnswer { key, answer }),
-        bytes().prop_map(ToProxy::SetUp),
+        bytes().prop_map(MemberToProxy::Join),
+        bytes().prop_map(MemberToProxy::Notice),
+        bytes().prop_map(MemberToProxy::Announce),
+        (any_key(), bytes()).prop_map(|(key, answer)| MemberToProxy::JoinAnswer { key, answer }),
+        bytes().prop_map(MemberToProxy::SetUp),
         (any::<u64>(), any::<[u8; 16]>(), bytes())
-            .prop_map(|(round, nonce, body)| ToProxy::Request { round, nonce, body }),
-        bytes().prop_map(ToProxy::AuditSetUp),
-        bytes().prop_map(ToProxy::AuditTables),
+            .prop_map(|(round, nonce, body)| MemberToProxy::Request { round, nonce, body }),
+        bytes().prop_map(MemberToProxy::AuditSetUp),
+        bytes().prop_map(MemberToProxy::AuditTables),
     ]
 }
 
 /// What comes after the welcome.
-fn to_member() -> impl Strategy<Value = ToMember> {
+fn to_member() -> impl Strategy<Value = ProxyToMember> {
     prop_oneof![
-        select(&Refusal::ALL[..]).prop_map(ToMember::Refused),
-        (any_key(), bytes()).prop_map(|(key, request)| ToMember::JoinRequest { key, request }),
-        (any_key(), bytes()).prop_map(|(key, notice)| ToMember::Notice { key, notice }),
-        bytes().prop_map(ToMember::JoinAnswer),
-        bytes().prop_map(ToMember::Announcement),
-        bytes().prop_map(ToMember::SetUp),
-        (any_start(), bytes()).prop_map(|(start, opening)| ToMember::Round { start, opening }),
-        (any::<u64>(), bytes()).prop_map(|(round, body)| ToMember::Answer { round, body }),
-        any::<u64>().prop_map(|round| ToMember::Late { round }),
+        select(&ProxyRefusal::ALL[..]).prop_map(ProxyToMember::Refused),
+        (any_key(), bytes()).prop_map(|(key, request)| ProxyToMember::JoinRequest { key, request }),
+        (any_key(), bytes()).prop_map(|(key, notice)| ProxyToMember::Notice { key, notice }),
+        bytes().prop_map(ProxyToMember::JoinAnswer),
+        bytes().prop_map(ProxyToMember::Announcement),
+        bytes().prop_map(ProxyToMember::SetUp),
+        (any_start(), bytes()).prop_map(|(start, opening)| ProxyToMember::Round { start, opening }),
+        (any::<u64>(), bytes()).prop_map(|(round, body)| ProxyToMember::Answer { round, body }),
+        any::<u64>().prop_map(|round| ProxyToMember::Late { round }),
         (any::<u32>(), any::<u64>(), any::<u16>(), any::<[u8; NONCE_LEN]>()).prop_map(
             |(epoch, round, member, nonce)| {
-                ToMember::Audit { epoch, round, subject: Participant { member, nonce } }
+                ProxyToMember::Audit { epoch, round, subject: Participant { member, nonce } }
             }
         ),
-        bytes().prop_map(ToMember::AuditChoices),
-        (any_key(), any::<u64>()).prop_map(|(key, round)| ToMember::AuditFailed { key, round }),
+        bytes().prop_map(ProxyToMember::AuditChoices),
+        (any_key(), any::<u64>())
+            .prop_map(|(key, round)| ProxyToMember::AuditFailed { key, round }),
     ]
 }
 
-fn welcome() -> impl Strategy<Value = ToMember> {
-    use Standing::{Administrator, Member, Unknown, Waiting};
+fn welcome() -> impl Strategy<Value = ProxyToMember> {
+    use MembershipStatus::{Administrator, Member, Unknown, Waiting};
     (any_terms(), select(&[Unknown, Waiting, Member, Administrator][..]), any::<u32>())
-        .prop_map(|(terms, standing, epoch)| ToMember::Welcome { terms, standing, epoch })
+        .prop_map(|(terms, standing, epoch)| ProxyToMember::Welcome { terms, standing, epoch })
 }
 
 /// Whatever `bytes` are, what is decoded of them has them as its encoding.
 fn check_any(bytes: &[u8]) {
     let terms = terms();
-    if let Ok(hello) = Hello::decode(bytes) {
+    if let Ok(hello) = MixHello::decode(bytes) {
         assert_eq!(hello.encode(), bytes);
     }
-    if let Ok(message) = ToProxy::decode(bytes, &terms) {
+    if let Ok(message) = MemberToProxy::decode(bytes, &terms) {
         assert_eq!(message.encode(), bytes);
     }
     for terms in [None, Some(&terms)] {
-        if let Ok(message) = ToMember::decode(bytes, terms) {
+        if let Ok(message) = ProxyToMember::decode(bytes, terms) {
             assert_eq!(message.encode(), bytes);
         }
     }
@@ -108,11 +111,11 @@ proptest! {
     fn messages_come_back(sent in to_proxy(), answered in to_member(), welcome in welcome()) {
         let terms = terms();
         prop_assert!(sent.encode().len() <= terms.max_to_proxy_len());
-        prop_assert_eq!(ToProxy::decode(&sent.encode(), &terms), Ok(sent));
+        prop_assert_eq!(MemberToProxy::decode(&sent.encode(), &terms), Ok(sent));
         prop_assert!(answered.encode().len() <= terms.max_to_member_len());
-        prop_assert_eq!(ToMember::decode(&answered.encode(), Some(&terms)), Ok(answered));
+        prop_assert_eq!(ProxyToMember::decode(&answered.encode(), Some(&terms)), Ok(answered));
         prop_assert!(welcome.encode().len() <= MAX_GREETING_LEN);
-        prop_assert_eq!(ToMember::decode(&welcome.encode(), None), Ok(welcome));
+        prop_assert_eq!(ProxyToMember::decode(&welcome.encode(), None), Ok(welcome));
     }
 
     #[test]
@@ -136,19 +139,21 @@ proptest! {
 
     #[test]
     fn a_greeting_comes_back(name in "[a-z0-9-]{1,32}") {
-        let hello = Hello { group: name.parse().unwrap() };
+        let hello = MixHello { group: name.parse().unwrap() };
         prop_assert!(hello.encode().len() <= MAX_GREETING_LEN);
-        prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        prop_assert_eq!(MixHello::decode(&hello.encode()), Ok(hello));
     }
 }
 
 #[test]
 fn bytes_are_as_specified() {
-    assert_eq!(Hello { group: "friends".parse().unwrap() }.encode(), b"\x02friends");
-    let request = ToProxy::Request { round: 0x0102, nonce: [0xAA; NONCE_LEN], body: vec![7, 8] };
+    assert_eq!(MixHello { group: "friends".parse().unwrap() }.encode(), b"\x02friends");
+    let request =
+        MemberToProxy::Request { round: 0x0102, nonce: [0xAA; NONCE_LEN], body: vec![7, 8] };
     let expected = [&[6, 0, 0, 0, 0, 0, 0, 1, 2][..], &[0xAA; 16], &[7, 8]].concat();
     assert_eq!(request.encode(), expected);
-    let welcome = ToMember::Welcome { terms: terms(), standing: Standing::Waiting, epoch: 3 };
+    let welcome =
+        ProxyToMember::Welcome { terms: terms(), standing: MembershipStatus::Waiting, epoch: 3 };
     let numbers = [0, 5, 0, 2, 0, 1, 0, 3, 0, 64];
     let expected =
         [&[1, 0, 0, 0, 3, 232, 0, 0, 0, 200][..], &numbers, &[1, 0, 0, 0, 3][..]].concat();
@@ -165,45 +170,49 @@ fn bytes_are_as_specified() {
         &[5],
     ]
     .concat();
-    assert_eq!(ToMember::Round { start, opening: vec![5] }.encode(), expected);
+    assert_eq!(ProxyToMember::Round { start, opening: vec![5] }.encode(), expected);
 }
 
 #[test]
 fn what_is_out_of_bounds_is_refused() {
     let terms = terms();
     for (message, bound) in [
-        (ToProxy::Join(vec![0; MAX_JOIN_LEN + 1]), "of a request to join"),
-        (ToProxy::Notice(vec![0; MAX_NOTICE_LEN + 1]), "of a notice"),
-        (ToProxy::Announce(vec![0; terms.max_announcement_len() + 1]), "of an announcement"),
-        (ToProxy::SetUp(vec![0; MAX_SET_UP_LEN + 1]), "of a set-up"),
+        (MemberToProxy::Join(vec![0; MAX_JOIN_LEN + 1]), "of a request to join"),
+        (MemberToProxy::Notice(vec![0; MAX_NOTICE_LEN + 1]), "of a notice"),
+        (MemberToProxy::Announce(vec![0; terms.max_announcement_len() + 1]), "of an announcement"),
+        (MemberToProxy::SetUp(vec![0; MAX_SET_UP_LEN + 1]), "of a set-up"),
         (
-            ToProxy::Request { round: 1, nonce: [0; 16], body: vec![0; terms.max_body_len() + 1] },
+            MemberToProxy::Request {
+                round: 1,
+                nonce: [0; 16],
+                body: vec![0; terms.max_body_len() + 1],
+            },
             "of a request",
         ),
-        (ToProxy::AuditTables(vec![0; terms.max_audit_len() + 1]), "of an audit"),
+        (MemberToProxy::AuditTables(vec![0; terms.max_audit_len() + 1]), "of an audit"),
     ] {
-        let decoded = ToProxy::decode(&message.encode(), &terms);
-        assert_eq!(decoded, Err(WireError::Length), "{bound}");
+        let decoded = MemberToProxy::decode(&message.encode(), &terms);
+        assert_eq!(decoded, Err(MixWireError::Length), "{bound}");
     }
     let start = |round, read, members: &[u16]| {
         let participant = |&member| Participant { member, nonce: [0; NONCE_LEN] };
         let participants = members.iter().map(participant).collect();
         let read = Some(ReadRound { round: read, participants });
-        ToMember::Round { start: RoundStart { epoch: 1, round, read }, opening: vec![] }
+        ProxyToMember::Round { start: RoundStart { epoch: 1, round, read }, opening: vec![] }
     };
-    let decode = |message: &ToMember| ToMember::decode(&message.encode(), Some(&terms));
+    let decode = |message: &ProxyToMember| ProxyToMember::decode(&message.encode(), Some(&terms));
     let valid = start(2, 1, &[0, 1, 4]);
     assert_eq!(decode(&valid), Ok(valid));
-    let own_round = Err(WireError::Invalid("the round that is read"));
+    let own_round = Err(MixWireError::Invalid("the round that is read"));
     assert_eq!(decode(&start(2, 2, &[0, 1])), own_round);
-    let no_member = Err(WireError::Invalid("the list of participants"));
+    let no_member = Err(MixWireError::Invalid("the list of participants"));
     assert_eq!(decode(&start(2, 1, &[0, 5])), no_member);
-    let too_many = Err(WireError::Invalid("the number of participants"));
+    let too_many = Err(MixWireError::Invalid("the number of participants"));
     assert_eq!(decode(&start(2, 1, &[0, 1, 2, 3, 4, 5])), too_many);
     let mut twice = start(2, 1, &[0, 1]).encode();
     let second = twice.len() - 18;
     twice[second + 1] = 0;
-    assert_eq!(ToMember::decode(&twice, Some(&terms)), no_member);
+    assert_eq!(ProxyToMember::decode(&twice, Some(&terms)), no_member);
 }
 
 #[test]
@@ -211,25 +220,25 @@ fn names_of_groups_are_checked() {
     for name in ["", "Friends", "a b", "ä", "0123456789abcdef0123456789abcdef0"] {
         assert_eq!(name.parse::<GroupName>(), Err(GroupNameError), "{name}");
     }
-    assert_eq!(Hello::decode(b"\x01friends"), Err(WireError::Version(1)));
-    assert_eq!(Hello::decode(b"\x02"), Err(WireError::Invalid("the name of a group")));
-    assert_eq!(Hello::decode(&[2, 0xFF]), Err(WireError::Invalid("the name of a group")));
-    assert_eq!(Hello::decode(&[]), Err(WireError::Length));
+    assert_eq!(MixHello::decode(b"\x01friends"), Err(MixWireError::Version(1)));
+    assert_eq!(MixHello::decode(b"\x02"), Err(MixWireError::Invalid("the name of a group")));
+    assert_eq!(MixHello::decode(&[2, 0xFF]), Err(MixWireError::Invalid("the name of a group")));
+    assert_eq!(MixHello::decode(&[]), Err(MixWireError::Length));
 }
 
 #[test]
 fn terms_are_checked() {
-    let shape = |slots, len| Shape::new(100, slots, 1, 12, len).unwrap();
+    let shape = |slots, len| MailboxShape::new(100, slots, 1, 12, len).unwrap();
     let ms = Duration::from_millis;
-    let of = |engine, shape, interval, least| Terms::new(engine, shape, interval, least);
-    let ot = EngineName::Ot;
+    let of = |engine, shape, interval, least| MixTerms::new(engine, shape, interval, least);
+    let ot = MixEngineName::Ot;
     assert!(of(ot, shape(2, 256), ms(1000), ms(100)).is_ok());
     for (interval, least) in [(ms(100), ms(101)), (ms(3_600_001), ms(1)), (ms(1), ms(0))] {
-        assert_eq!(of(ot, shape(2, 256), interval, least), Err(TermsError::Interval));
+        assert_eq!(of(ot, shape(2, 256), interval, least), Err(MixTermsError::Interval));
     }
-    let many = Shape::new(1024, 64, 1, 12, 64).unwrap();
+    let many = MailboxShape::new(1024, 64, 1, 12, 64).unwrap();
     assert!(of(ot, many, ms(1000), ms(100)).is_ok());
-    let error = of(EngineName::Bdd, many, ms(1000), ms(100)).unwrap_err();
+    let error = of(MixEngineName::Bdd, many, ms(1000), ms(100)).unwrap_err();
     let expected = "the engine `bdd` takes at most 65517 slots, not 65537; `ot` takes more";
     assert_eq!(error.to_string(), expected);
 }

@@ -12,11 +12,11 @@ pub const DELAYS_MS: RangeInclusive<f64> = 0.0..=86_400_000.0;
 
 /// The probability z that an adversary sees a share: 0 to 1, which is checked where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Risk(pub f64);
+pub struct RiskProbability(pub f64);
 
 /// The probability l that a share is lost: 0 to less than 1, which is checked where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Loss(pub f64);
+pub struct LossProbability(pub f64);
 
 /// One channel: the quadruple (z, l, d, r) of III-B.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct ChannelModel {
 
 /// Why there can be no such channel.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum ChannelError {
+pub enum ChannelModelError {
     /// A risk is a probability.
     #[error("risk z = {0} is not within 0 to 1")]
     Risk(f64),
@@ -52,19 +52,24 @@ impl ChannelModel {
     ///
     /// # Errors
     /// If one of them is outside its range, or not a number.
-    pub fn new(risk: Risk, loss: Loss, delay_ms: f64, rate: f64) -> Result<Self, ChannelError> {
-        let (Risk(risk), Loss(loss)) = (risk, loss);
+    pub fn new(
+        risk: RiskProbability,
+        loss: LossProbability,
+        delay_ms: f64,
+        rate: f64,
+    ) -> Result<Self, ChannelModelError> {
+        let (RiskProbability(risk), LossProbability(loss)) = (risk, loss);
         if !(0.0..=1.0).contains(&risk) {
-            return Err(ChannelError::Risk(risk));
+            return Err(ChannelModelError::Risk(risk));
         }
         if !(0.0..1.0).contains(&loss) {
-            return Err(ChannelError::Loss(loss));
+            return Err(ChannelModelError::Loss(loss));
         }
         if !DELAYS_MS.contains(&delay_ms) {
-            return Err(ChannelError::Delay(delay_ms));
+            return Err(ChannelModelError::Delay(delay_ms));
         }
         if !RATES.contains(&rate) {
-            return Err(ChannelError::Rate(rate));
+            return Err(ChannelModelError::Rate(rate));
         }
         Ok(Self { risk, loss, delay_ms, rate })
     }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::channel::{ChannelModel, Loss, Risk};
+use super::channel::{ChannelModel, LossProbability, RiskProbability};
 use super::subset::{ChannelSubset, MAX_CHANNELS};
 
 /// The most groups of channels that share a risk.
@@ -39,16 +39,20 @@ impl SharedRiskGroup {
     ///
     /// # Errors
     /// If it has fewer channels, or one of the probabilities is outside its range.
-    pub fn new(channels: ChannelSubset, risk: Risk, loss: Loss) -> Result<Self, SetError> {
-        let (Risk(risk), Loss(loss)) = (risk, loss);
+    pub fn new(
+        channels: ChannelSubset,
+        risk: RiskProbability,
+        loss: LossProbability,
+    ) -> Result<Self, ChannelSetError> {
+        let (RiskProbability(risk), LossProbability(loss)) = (risk, loss);
         if channels.len() < 2 {
-            return Err(SetError::SmallGroup);
+            return Err(ChannelSetError::SmallGroup);
         }
         if !(0.0..=1.0).contains(&risk) {
-            return Err(SetError::GroupRisk(risk));
+            return Err(ChannelSetError::GroupRisk(risk));
         }
         if !(0.0..1.0).contains(&loss) {
-            return Err(SetError::GroupLoss(loss));
+            return Err(ChannelSetError::GroupLoss(loss));
         }
         Ok(Self { channels, risk, loss })
     }
@@ -56,7 +60,7 @@ impl SharedRiskGroup {
 
 /// Why there can be no such set of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum SetError {
+pub enum ChannelSetError {
     /// There is no channel.
     #[error("there is no channel; give at least one")]
     Empty,
@@ -83,10 +87,10 @@ pub enum SetError {
 /// What groups can do: one outcome of all their draws, its probability, and each channel's own
 /// probability in it, which is 1 for the channels of a group that was struck.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Scenario {
+pub(crate) struct RiskGroupOutcome {
     pub(crate) probability: f64,
     /// Each channel's z or l in this scenario.
-    pub(crate) hit: Vec<f64>,
+    pub(crate) channel_probabilities: Vec<f64>,
 }
 
 /// The set C of channels between two hosts, n of them (III-B).
@@ -96,8 +100,8 @@ pub struct ChannelSet {
     groups: Vec<SharedRiskGroup>,
     /// The channels by delay, the fastest first.
     by_delay: Vec<usize>,
-    risk_scenarios: Vec<Scenario>,
-    loss_scenarios: Vec<Scenario>,
+    risk_scenarios: Vec<RiskGroupOutcome>,
+    loss_scenarios: Vec<RiskGroupOutcome>,
 }
 
 impl ChannelSet {
@@ -105,7 +109,7 @@ impl ChannelSet {
     ///
     /// # Errors
     /// If there is none, or there are more than [`MAX_CHANNELS`].
-    pub fn new(channels: Vec<ChannelModel>) -> Result<Self, SetError> {
+    pub fn new(channels: Vec<ChannelModel>) -> Result<Self, ChannelSetError> {
         Self::with_groups(channels, Vec::new())
     }
 
@@ -117,19 +121,19 @@ impl ChannelSet {
     pub fn with_groups(
         channels: Vec<ChannelModel>,
         groups: Vec<SharedRiskGroup>,
-    ) -> Result<Self, SetError> {
+    ) -> Result<Self, ChannelSetError> {
         if channels.is_empty() {
-            return Err(SetError::Empty);
+            return Err(ChannelSetError::Empty);
         }
         if channels.len() > MAX_CHANNELS {
-            return Err(SetError::TooMany(channels.len()));
+            return Err(ChannelSetError::TooMany(channels.len()));
         }
         if groups.len() > MAX_GROUPS {
-            return Err(SetError::TooManyGroups(groups.len()));
+            return Err(ChannelSetError::TooManyGroups(groups.len()));
         }
         let members = groups.iter().flat_map(|group| group.channels.iter());
         if let Some(unknown) = members.max().filter(|channel| *channel >= channels.len()) {
-            return Err(SetError::UnknownChannel(unknown));
+            return Err(ChannelSetError::UnknownChannel(unknown));
         }
         let mut by_delay: Vec<usize> = (0..channels.len()).collect();
         by_delay.sort_by(|a, b| channels[*a].delay_ms().total_cmp(&channels[*b].delay_ms()));
@@ -177,27 +181,30 @@ impl ChannelSet {
     }
 
     /// What groups can do to secrecy.
-    pub(crate) fn risk_scenarios(&self) -> &[Scenario] {
+    pub(crate) fn risk_scenarios(&self) -> &[RiskGroupOutcome] {
         &self.risk_scenarios
     }
 
     /// What groups can do to delivery.
-    pub(crate) fn loss_scenarios(&self) -> &[Scenario] {
+    pub(crate) fn loss_scenarios(&self) -> &[RiskGroupOutcome] {
         &self.loss_scenarios
     }
 }
 
 /// Every outcome of the groups' independent draws that is possible; without groups, one.
-fn scenarios(own: Vec<f64>, groups: impl Iterator<Item = (ChannelSubset, f64)>) -> Vec<Scenario> {
-    let mut scenarios = vec![Scenario { probability: 1.0, hit: own }];
+fn scenarios(
+    own: Vec<f64>,
+    groups: impl Iterator<Item = (ChannelSubset, f64)>,
+) -> Vec<RiskGroupOutcome> {
+    let mut scenarios = vec![RiskGroupOutcome { probability: 1.0, channel_probabilities: own }];
     for (channels, probability) in groups.filter(|(_, probability)| *probability > 0.0) {
         let struck = scenarios.iter().map(|scenario| {
             let mut struck = scenario.clone();
             struck.probability *= probability;
-            channels.iter().for_each(|channel| struck.hit[channel] = 1.0);
+            channels.iter().for_each(|channel| struck.channel_probabilities[channel] = 1.0);
             struck
         });
-        let struck: Vec<Scenario> = struck.collect();
+        let struck: Vec<RiskGroupOutcome> = struck.collect();
         for scenario in &mut scenarios {
             scenario.probability *= 1.0 - probability;
         }

@@ -1,7 +1,7 @@
 //! Pareto fronts: what a better value of one property costs in another.
 
-use super::plan::{Plan, PlanError};
-use super::request::{Objective, PlanRequest};
+use super::plan::{OptimalSchedule, PlanError};
+use super::request::{PlanRequest, ScheduleObjective};
 use crate::channels::ChannelSet;
 
 /// Plans along the Pareto front of two properties under a request, from the one that is best in the
@@ -9,15 +9,21 @@ use crate::channels::ChannelSet;
 ///
 /// ```
 /// use sunder_model::{
-///     ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk,
+///     ChannelModel, ChannelSet, LossProbability, PlanRequest, RiskProbability, ScheduleObjective,
+///     ScheduleRequirements,
 /// };
 ///
 /// let set = ChannelSet::new(vec![
-///     ChannelModel::new(Risk(0.1), Loss(0.01), 5.0, 100.0)?,
-///     ChannelModel::new(Risk(0.3), Loss(0.001), 20.0, 50.0)?,
+///     ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 5.0, 100.0)?,
+///     ChannelModel::new(RiskProbability(0.3), LossProbability(0.001), 20.0, 50.0)?,
 /// ])?;
-/// let request = PlanRequest::new(Requirements::default())?;
-/// for plan in set.pareto_front(&request, Objective::Risk, Objective::Loss, 5)? {
+/// let request = PlanRequest::new(ScheduleRequirements::default())?;
+/// for plan in set.pareto_front(
+///     &request,
+///     ScheduleObjective::RiskProbability,
+///     ScheduleObjective::LossProbability,
+///     5,
+/// )? {
 ///     let averages = plan?.averages;
 ///     println!("risk {:.3}, loss {:.5}", averages.risk, averages.loss);
 /// }
@@ -31,13 +37,13 @@ use crate::channels::ChannelSet;
 pub struct ParetoFront<'a> {
     set: &'a ChannelSet,
     request: PlanRequest,
-    first: Objective,
-    second: Objective,
+    first: ScheduleObjective,
+    second: ScheduleObjective,
     /// The first property's values at the two ends.
     ends: (f64, f64),
     /// The plans at the ends, until they have been given out.
-    best_first: Option<Plan>,
-    best_second: Option<Plan>,
+    best_first: Option<OptimalSchedule>,
+    best_second: Option<OptimalSchedule>,
     points: usize,
     next: usize,
 }
@@ -51,14 +57,14 @@ impl ChannelSet {
     pub fn pareto_front(
         &self,
         request: &PlanRequest,
-        first: Objective,
-        second: Objective,
+        first: ScheduleObjective,
+        second: ScheduleObjective,
         points: usize,
     ) -> Result<ParetoFront<'_>, PlanError> {
         let best = |objectives| self.plan(&request.with_objectives(objectives));
         let best_first = best(vec![first, second])?;
         let best_second = best(vec![second, first])?;
-        let ends = (best_first.averages.of(first), best_second.averages.of(first));
+        let ends = (best_first.averages.value_of(first), best_second.averages.value_of(first));
         // Where the ends are one, so is all between.
         let apart = !is_near(ends.0, ends.1, 1e-8);
         Ok(ParetoFront {
@@ -78,7 +84,7 @@ impl ChannelSet {
 impl ParetoFront<'_> {
     /// The plan that is best in the second property while the first is at its `place`-th value.
     #[expect(clippy::cast_precision_loss, reason = "there are few points")]
-    fn between(&self, place: usize) -> Result<Plan, PlanError> {
+    fn between(&self, place: usize) -> Result<OptimalSchedule, PlanError> {
         let part = place as f64 / (self.points - 1) as f64;
         let value = self.ends.0 + part * (self.ends.1 - self.ends.0);
         let plan = |value| {
@@ -98,7 +104,7 @@ fn is_near(one: f64, other: f64, relative: f64) -> bool {
 }
 
 impl Iterator for ParetoFront<'_> {
-    type Item = Result<Plan, PlanError>;
+    type Item = Result<OptimalSchedule, PlanError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let place = self.next;

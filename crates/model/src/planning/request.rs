@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use thiserror::Error;
 
 use crate::channels::ChannelSet;
-use crate::schedules::Averages;
+use crate::schedules::ScheduleAverages;
 
 /// A property that a schedule can be made best in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Objective {
+pub enum ScheduleObjective {
     /// The least risk Z(p): the most privacy.
     Risk,
     /// The least loss L(p).
@@ -24,7 +24,7 @@ pub enum Objective {
 
 /// A bound that a schedule must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bound {
+pub enum ScheduleBound {
     /// Risk at most.
     MaxRisk,
     /// Loss at most.
@@ -37,7 +37,7 @@ pub enum Bound {
     MinRate,
 }
 
-impl Bound {
+impl ScheduleBound {
     /// The property that is bounded, in words.
     pub(crate) fn property(self) -> &'static str {
         match self {
@@ -50,10 +50,10 @@ impl Bound {
     }
 }
 
-/// What is required of a schedule. [`Requirements::default`] requires nothing; [`PlanRequest::new`]
-/// checks it.
+/// What is required of a schedule. [`ScheduleRequirements::default`] requires nothing;
+/// [`PlanRequest::new`] checks it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Requirements {
+pub struct ScheduleRequirements {
     /// The mean threshold, 1 to mu; free if `None`.
     pub kappa: Option<f64>,
     /// The mean multiplicity, kappa to n; free if `None`.
@@ -82,10 +82,10 @@ pub struct Requirements {
     pub min_rate: Option<f64>,
     /// What to be best in, the most important first; each next one decides among the schedules
     /// that are best in all before it.
-    pub objectives: Vec<Objective>,
+    pub objectives: Vec<ScheduleObjective>,
 }
 
-impl Default for Requirements {
+impl Default for ScheduleRequirements {
     fn default() -> Self {
         Self {
             kappa: None,
@@ -148,10 +148,10 @@ pub enum PlanRequestError {
     },
     /// A bound is not a number, or outside what it bounds.
     #[error("the bound on {} is not within its range: {}", .0.property(), .1)]
-    Bound(Bound, f64),
+    Bound(ScheduleBound, f64),
 }
 
-impl Requirements {
+impl ScheduleRequirements {
     /// The schedules of IV-E: no symbol has k below floor(kappa) or m below floor(mu). Without
     /// kappa or mu, nothing.
     #[must_use]
@@ -166,15 +166,15 @@ impl Requirements {
 /// Requirements that do not contradict each other. Only the channels can be too few for them, or
 /// too bad, which [`ChannelSet::plan`] finds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanRequest(Requirements);
+pub struct PlanRequest(ScheduleRequirements);
 
 impl PlanRequest {
     /// A request for a schedule that meets these requirements.
     ///
     /// # Errors
     /// If one of them is outside its range, or contradicts another.
-    pub fn new(requirements: Requirements) -> Result<Self, PlanRequestError> {
-        let Requirements { kappa, mu, full_rate, min_k, min_m, .. } = requirements;
+    pub fn new(requirements: ScheduleRequirements) -> Result<Self, PlanRequestError> {
+        let ScheduleRequirements { kappa, mu, full_rate, min_k, min_m, .. } = requirements;
         let is_mean = |mean: &f64| *mean >= 1.0 && mean.is_finite();
         if let Some(kappa) = kappa.filter(|kappa| !is_mean(kappa)) {
             return Err(PlanRequestError::Kappa(kappa));
@@ -197,11 +197,11 @@ impl PlanRequest {
             return Err(PlanRequestError::MinM { min_m });
         }
         let bounds = [
-            (Bound::MaxRisk, requirements.max_risk, 1.0),
-            (Bound::MaxLoss, requirements.max_loss, 1.0),
-            (Bound::MaxDelay, requirements.max_delay_ms, f64::MAX),
-            (Bound::MaxDeliveredDelay, requirements.max_delivered_delay_ms, f64::MAX),
-            (Bound::MinRate, requirements.min_rate, f64::MAX),
+            (ScheduleBound::MaxRisk, requirements.max_risk, 1.0),
+            (ScheduleBound::MaxLoss, requirements.max_loss, 1.0),
+            (ScheduleBound::MaxDelay, requirements.max_delay_ms, f64::MAX),
+            (ScheduleBound::MaxDeliveredDelay, requirements.max_delivered_delay_ms, f64::MAX),
+            (ScheduleBound::MinRate, requirements.min_rate, f64::MAX),
         ];
         for (bound, value, most) in bounds {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
@@ -212,37 +212,37 @@ impl PlanRequest {
     }
 
     /// The requirements.
-    pub fn requirements(&self) -> &Requirements {
+    pub fn requirements(&self) -> &ScheduleRequirements {
         &self.0
     }
 
     /// The same with other objectives.
     #[must_use]
-    pub fn with_objectives(&self, objectives: Vec<Objective>) -> Self {
-        Self(Requirements { objectives, ..self.0.clone() })
+    pub fn with_objectives(&self, objectives: Vec<ScheduleObjective>) -> Self {
+        Self(ScheduleRequirements { objectives, ..self.0.clone() })
     }
 
     /// The same with kappa and mu exact where they are whole numbers, or each other, but for
     /// rounding: a few units in the last place of the largest mean there is.
-    pub(crate) fn rounded(&self) -> Requirements {
+    pub(crate) fn rounded(&self) -> ScheduleRequirements {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
         let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
         let kappa = self.0.kappa.map(whole);
         let mu = self.0.mu.map(whole);
         let kappa = kappa.map(|kappa| mu.filter(|mu| near(kappa, *mu)).unwrap_or(kappa));
-        Requirements { kappa, mu, ..self.0.clone() }
+        ScheduleRequirements { kappa, mu, ..self.0.clone() }
     }
 
     /// The same with `objective` no worse than `value`, which some schedule has, whatever was
     /// required of it before.
-    pub(crate) fn bounded(&self, objective: Objective, value: f64) -> Self {
+    pub(crate) fn bounded(&self, objective: ScheduleObjective, value: f64) -> Self {
         let mut bounded = self.clone();
         let bound = match objective {
-            Objective::Risk => &mut bounded.0.max_risk,
-            Objective::Loss => &mut bounded.0.max_loss,
-            Objective::Delay => &mut bounded.0.max_delay_ms,
-            Objective::DeliveredDelay => &mut bounded.0.max_delivered_delay_ms,
-            Objective::Rate => &mut bounded.0.min_rate,
+            ScheduleObjective::Risk => &mut bounded.0.max_risk,
+            ScheduleObjective::Loss => &mut bounded.0.max_loss,
+            ScheduleObjective::Delay => &mut bounded.0.max_delay_ms,
+            ScheduleObjective::DeliveredDelay => &mut bounded.0.max_delivered_delay_ms,
+            ScheduleObjective::Rate => &mut bounded.0.min_rate,
         };
         *bound = Some(value);
         bounded
@@ -251,7 +251,7 @@ impl PlanRequest {
     /// Checks that there are channels enough.
     #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
     pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), PlanRequestError> {
-        let Requirements { kappa, mu, min_k, min_m, .. } = self.0;
+        let ScheduleRequirements { kappa, mu, min_k, min_m, .. } = self.0;
         let n = set.len();
         for (name, value) in [("mu", mu), ("kappa", kappa)] {
             if let Some(value) = value.filter(|value| *value > n as f64) {
@@ -274,15 +274,15 @@ fn is_above(least: usize, mean: Option<f64>) -> bool {
     mean.is_some_and(|mean| least as f64 > mean)
 }
 
-impl Averages {
+impl ScheduleAverages {
     /// The average that `objective` is about.
-    pub fn of(&self, objective: Objective) -> f64 {
+    pub fn value_of(&self, objective: ScheduleObjective) -> f64 {
         match objective {
-            Objective::Risk => self.risk,
-            Objective::Loss => self.loss,
-            Objective::Delay => self.delay_ms,
-            Objective::DeliveredDelay => self.delivered_delay_ms,
-            Objective::Rate => self.rate,
+            ScheduleObjective::Risk => self.risk,
+            ScheduleObjective::Loss => self.loss,
+            ScheduleObjective::Delay => self.delay_ms,
+            ScheduleObjective::DeliveredDelay => self.delivered_delay_ms,
+            ScheduleObjective::Rate => self.rate,
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Which channel's risk, loss, delay or rate changes the answer most.
 
 use super::plan::PlanError;
-use super::request::{Objective, PlanRequest};
-use crate::channels::{ChannelModel, ChannelSet, Loss, Risk};
+use super::request::{PlanRequest, ScheduleObjective};
+use crate::channels::{ChannelModel, ChannelSet, LossProbability, RiskProbability};
 
 /// By how much a quantity is made better to see what it changes: a tenth.
 pub const SENSITIVITY_STEP: f64 = 0.1;
 
 /// A quantity of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quantity {
+pub enum ChannelQuantity {
     /// z
     Risk,
     /// l
@@ -20,18 +20,18 @@ pub enum Quantity {
     Rate,
 }
 
-impl Quantity {
+impl ChannelQuantity {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Risk, Self::Loss, Self::Delay, Self::Rate];
 }
 
 /// What one quantity of one channel changes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sensitivity {
+pub struct ChannelSensitivity {
     /// The channel, by index.
     pub channel: usize,
     /// Which of its quantities.
-    pub quantity: Quantity,
+    pub quantity: ChannelQuantity,
     /// The best value of the request's first objective, were this quantity better by a tenth: risk,
     /// loss and delay lower, the rate higher. An error if there were no plan then.
     pub value: Result<f64, PlanError>,
@@ -47,34 +47,34 @@ impl ChannelSet {
     pub fn sensitivities(
         &self,
         request: &PlanRequest,
-    ) -> impl ExactSizeIterator<Item = Sensitivity> + use<'_> {
+    ) -> impl ExactSizeIterator<Item = ChannelSensitivity> + use<'_> {
         let objectives = &request.requirements().objectives;
-        let objective = objectives.first().copied().unwrap_or(Objective::Rate);
+        let objective = objectives.first().copied().unwrap_or(ScheduleObjective::Rate);
         let request = request.with_objectives(vec![objective]);
         (0..4 * self.len()).map(move |place| {
-            let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
+            let (channel, quantity) = (place / 4, ChannelQuantity::ALL[place % 4]);
             let better = self.with_better(channel, quantity);
-            let value = better.plan(&request).map(|plan| plan.averages.of(objective));
-            Sensitivity { channel, quantity, value }
+            let value = better.plan(&request).map(|plan| plan.averages.value_of(objective));
+            ChannelSensitivity { channel, quantity, value }
         })
     }
 
     /// This set with one quantity of one channel a tenth better.
-    fn with_better(&self, channel: usize, quantity: Quantity) -> Self {
+    fn with_better(&self, channel: usize, quantity: ChannelQuantity) -> Self {
         let mut channels = self.channels().to_vec();
         let old = channels[channel];
-        let less = |value: f64, of: Quantity| {
+        let less = |value: f64, of: ChannelQuantity| {
             if of == quantity { value * (1.0 - SENSITIVITY_STEP) } else { value }
         };
-        let rate = if quantity == Quantity::Rate {
+        let rate = if quantity == ChannelQuantity::Rate {
             old.rate() * (1.0 + SENSITIVITY_STEP)
         } else {
             old.rate()
         };
         let better = ChannelModel::new(
-            Risk(less(old.risk(), Quantity::Risk)),
-            Loss(less(old.loss(), Quantity::Loss)),
-            less(old.delay_ms(), Quantity::Delay),
+            RiskProbability(less(old.risk(), ChannelQuantity::Risk)),
+            LossProbability(less(old.loss(), ChannelQuantity::Loss)),
+            less(old.delay_ms(), ChannelQuantity::Delay),
             rate,
         );
         // Only a rate at the very end of its range cannot be better; then nothing changes.

@@ -1,6 +1,6 @@
 //! Schedules made directly, without a program: Theorem 5, and a schedule at the optimal rate.
 
-use super::schedule::Schedule;
+use super::schedule::ShareSchedule;
 use crate::channels::{ChannelSet, ChannelSubset, ShareSelection};
 
 impl ChannelSet {
@@ -8,7 +8,7 @@ impl ChannelSet {
     /// k < floor(kappa) or m < floor(mu) (Theorem 5). `None` unless 1 <= kappa <= mu <= n.
     ///
     /// The first channels are used; [`ChannelSet::limited_schedule_at_best_rate`] uses all.
-    pub fn limited_schedule(&self, kappa: f64, mu: f64) -> Option<Schedule> {
+    pub fn limited_schedule(&self, kappa: f64, mu: f64) -> Option<ShareSchedule> {
         let valid = kappa >= 1.0 && kappa <= mu && self.multiplicities().contains(&mu);
         let mut left = mu;
         let uses = self.channels().iter().map(|_| {
@@ -21,7 +21,7 @@ impl ChannelSet {
 
     /// As [`ChannelSet::limited_schedule`], and at the optimal rate `R_C(mu)` too: limiting a
     /// schedule never costs rate (IV-E).
-    pub fn limited_schedule_at_best_rate(&self, kappa: f64, mu: f64) -> Option<Schedule> {
+    pub fn limited_schedule_at_best_rate(&self, kappa: f64, mu: f64) -> Option<ShareSchedule> {
         let valid = kappa >= 1.0 && kappa <= mu;
         let best = self.best_rate(mu).filter(|_| valid)?;
         let uses = self.channels().iter().map(|channel| (channel.rate() / best).min(1.0));
@@ -40,7 +40,7 @@ const MIN_ARC: f64 = 1e-13;
 /// and none twice, and an arc between two ends for the proportion of symbols that use just those.
 /// The larger of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
 #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
-fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
+fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<ShareSchedule> {
     let ends = uses.iter().scan(0.0, |end, used| {
         *end += used;
         Some(*end)
@@ -72,7 +72,7 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
             }
         }
     }
-    Schedule::new(entries).ok()
+    ShareSchedule::new(entries).ok()
 }
 
 /// The channels of which a part lies over `point` of the circle; `ends` is where each one ends.

@@ -8,7 +8,7 @@ use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 
 /// Risk, loss and delay of one symbol sent with a given k and M.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Properties {
+pub struct SelectionProperties {
     /// The probability that an adversary sees at least k shares: z(k, M).
     pub risk: f64,
     /// The probability that fewer than k shares arrive: l(k, M).
@@ -20,7 +20,7 @@ pub struct Properties {
     pub delivered: f64,
 }
 
-impl Properties {
+impl SelectionProperties {
     /// The delay weighted by the symbols that arrive: (1 - l) d, in milliseconds.
     pub fn delivered_delay_ms(&self) -> f64 {
         self.delivered * self.delay_ms
@@ -31,9 +31,9 @@ impl ChannelSet {
     /// Risk, loss and delay of a symbol of which any k of the shares on M are enough. O(|M| k).
     ///
     /// Channels of M that are not in this set have no risk and deliver nothing.
-    pub fn properties(&self, selection: ShareSelection) -> Properties {
+    pub fn properties(&self, selection: ShareSelection) -> SelectionProperties {
         let (delivered, delay_ms) = self.delivery(selection);
-        Properties {
+        SelectionProperties {
             risk: self.subset_risk(selection),
             loss: self.subset_loss(selection),
             delay_ms,
@@ -45,7 +45,8 @@ impl ChannelSet {
     pub fn subset_risk(&self, selection: ShareSelection) -> f64 {
         let scenarios = self.risk_scenarios().iter();
         let risk = scenarios.map(|scenario| {
-            scenario.probability * at_least(selection.k(), chosen(&scenario.hit, selection))
+            scenario.probability
+                * at_least(selection.k(), chosen(&scenario.channel_probabilities, selection))
         });
         risk.sum::<f64>().min(1.0)
     }
@@ -56,7 +57,8 @@ impl ChannelSet {
         let fatal = selection.m() - selection.k() + 1;
         let scenarios = self.loss_scenarios().iter();
         let loss = scenarios.map(|scenario| {
-            scenario.probability * at_least(fatal, chosen(&scenario.hit, selection))
+            scenario.probability
+                * at_least(fatal, chosen(&scenario.channel_probabilities, selection))
         });
         loss.sum::<f64>().min(1.0)
     }
@@ -76,7 +78,7 @@ impl ChannelSet {
             arrived[0] = scenario.probability;
             let members = self.by_delay().iter().filter(|i| selection.channels().contains(**i));
             for (before, &channel) in members.enumerate() {
-                let lost = scenario.hit[channel];
+                let lost = scenario.channel_probabilities[channel];
                 slowest = self.channels()[channel].delay_ms();
                 let last = arrived[k - 1] * (1.0 - lost);
                 delivered += last;

@@ -16,7 +16,7 @@ impl ChannelSet {
         if !self.multiplicities().contains(&mu) {
             return None;
         }
-        Some(self.best_rate_exactly(mu).nearest())
+        Some(self.best_rate_exactly(mu).to_f64())
     }
 
     /// The same for a `mu` that there is, not rounded to an `f64`.

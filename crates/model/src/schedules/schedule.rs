@@ -10,13 +10,13 @@ const TOLERANCE: f64 = 1e-9;
 /// A share schedule p(k, M): each selection with the proportion of symbols it is used for. The
 /// proportions are positive and sum to 1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct ShareSchedule {
     entries: Vec<(ShareSelection, f64)>,
 }
 
 /// Why there is no such schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum ScheduleError {
+pub enum ShareScheduleError {
     /// A proportion is negative or not a number.
     #[error("a proportion of {0} is not within 0 to 1")]
     Proportion(f64),
@@ -27,7 +27,7 @@ pub enum ScheduleError {
 
 /// Averages of a schedule over many symbols.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Averages {
+pub struct ScheduleAverages {
     /// The mean threshold: kappa.
     pub kappa: f64,
     /// The mean multiplicity: mu.
@@ -46,7 +46,7 @@ pub struct Averages {
     pub rate: f64,
 }
 
-impl Schedule {
+impl ShareSchedule {
     /// A schedule of the selections in `entries`, each with its proportion of symbols. Entries of
     /// proportion 0 are left out, equal selections are added up, and the proportions are scaled to
     /// sum to 1 exactly.
@@ -55,15 +55,15 @@ impl Schedule {
     /// If a proportion is not within 0 to 1, or they do not sum to 1 within 1e-9.
     pub fn new(
         entries: impl IntoIterator<Item = (ShareSelection, f64)>,
-    ) -> Result<Self, ScheduleError> {
+    ) -> Result<Self, ShareScheduleError> {
         let mut entries: Vec<(ShareSelection, f64)> = entries.into_iter().collect();
         let outside = |p: &f64| !(0.0..=1.0 + TOLERANCE).contains(p);
         if let Some(p) = entries.iter().map(|(_, p)| *p).find(outside) {
-            return Err(ScheduleError::Proportion(p));
+            return Err(ShareScheduleError::Proportion(p));
         }
         let sum: f64 = entries.iter().map(|(_, p)| p).sum();
         if (sum - 1.0).abs() > TOLERANCE {
-            return Err(ScheduleError::Sum(sum));
+            return Err(ShareScheduleError::Sum(sum));
         }
         entries.retain(|(_, p)| *p > 0.0);
         entries.sort_by_key(|(selection, _)| *selection);
@@ -89,7 +89,7 @@ impl Schedule {
     }
 
     /// The proportion of symbols that have a share on `channel`.
-    pub fn use_of(&self, channel: usize) -> f64 {
+    pub fn channel_usage(&self, channel: usize) -> f64 {
         let using =
             self.entries.iter().filter(|(selection, _)| selection.channels().contains(channel));
         // Not `sum`, which is -0 of nothing.
@@ -98,7 +98,7 @@ impl Schedule {
 
     /// The averages of this schedule on `set`.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    pub fn averages(&self, set: &ChannelSet) -> Averages {
+    pub fn averages(&self, set: &ChannelSet) -> ScheduleAverages {
         let (mut kappa, mut mu, mut risk, mut loss, mut delay_ms) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let (mut delivered, mut weighted) = (0.0, 0.0);
         for &(selection, p) in &self.entries {
@@ -112,13 +112,21 @@ impl Schedule {
             weighted += p * properties.delivered_delay_ms();
         }
         let delivered_delay_ms = if delivered > 0.0 { weighted / delivered } else { delay_ms };
-        Averages { kappa, mu, risk, loss, delay_ms, delivered_delay_ms, rate: self.rate(set) }
+        ScheduleAverages {
+            kappa,
+            mu,
+            risk,
+            loss,
+            delay_ms,
+            delivered_delay_ms,
+            rate: self.rate(set),
+        }
     }
 
     /// The most symbols that can be sent in a unit of time before the first channel is full.
     pub fn rate(&self, set: &ChannelSet) -> f64 {
         let channels = set.channels().iter().enumerate();
-        let used = channels.map(|(i, channel)| (channel.rate(), self.use_of(i)));
+        let used = channels.map(|(i, channel)| (channel.rate(), self.channel_usage(i)));
         let used = used.filter(|(_, used)| *used > 0.0);
         used.map(|(rate, used)| rate / used).fold(f64::INFINITY, f64::min)
     }

@@ -1,9 +1,9 @@
-//! Independent draws of the pairs (k, M) of a [`Schedule`], one for each symbol (III-C).
+//! Independent draws of the pairs (k, M) of a [`ShareSchedule`], one for each symbol (III-C).
 //!
 //! The proportions are held as whole numbers of 2^-52. A proportion is thereby exact to 2^-52; one
 //! that is smaller still is raised to 2^-52, at the cost of the largest.
 
-use crate::schedules::Schedule;
+use crate::schedules::ShareSchedule;
 
 /// What the weights of a schedule's entries sum to: 2^52.
 const WHOLE: u64 = 1 << WHOLE_BITS;
@@ -13,12 +13,12 @@ const WHOLE_BITS: u32 = 52;
 /// multiplication, one comparison and two look-ups, however many entries the schedule has.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleSampler {
-    columns: Vec<Column>,
+    columns: Vec<AliasColumn>,
 }
 
 /// One of the alias table's columns, all equally likely. Column j gives entry j or one other.
 #[derive(Clone, Copy, Debug)]
-struct Column {
+struct AliasColumn {
     /// The entry is the column's own where the fraction, in units of 2^-64, is below this.
     keep: u64,
     other: usize,
@@ -26,20 +26,20 @@ struct Column {
 
 impl ScheduleSampler {
     /// Draws from `schedule`.
-    pub(crate) fn new(schedule: &Schedule) -> Self {
+    pub(crate) fn new(schedule: &ShareSchedule) -> Self {
         Self { columns: alias_table(&weights(schedule)) }
     }
 
-    /// The place in [`Schedule::entries`] of the entry that 64 bits choose. Each entry comes with
-    /// its proportion, to 2^-52, if `random` is uniform over all 64-bit numbers; equal bits choose
-    /// equal entries.
+    /// The place in [`ShareSchedule::entries`] of the entry that 64 bits choose. Each entry comes
+    /// with its proportion, to 2^-52, if `random` is uniform over all 64-bit numbers; equal bits
+    /// choose equal entries.
     #[expect(clippy::cast_possible_truncation, reason = "the halves of the product")]
     pub(crate) fn draw(&self, random: u64) -> usize {
         // The product's high half is uniform over the columns, and its low half is how far into the
         // column the bits point: one draw serves for both.
         let product = u128::from(random) * self.columns.len() as u128;
         let (column, fraction) = ((product >> 64) as usize, product as u64);
-        let Column { keep, other } = self.columns[column];
+        let AliasColumn { keep, other } = self.columns[column];
         if fraction < keep { column } else { other }
     }
 }
@@ -50,7 +50,7 @@ impl ScheduleSampler {
     clippy::cast_sign_loss,
     reason = "a proportion is within 0 to 1, a weight within 0 to WHOLE"
 )]
-fn weights(schedule: &Schedule) -> Vec<u64> {
+fn weights(schedule: &ShareSchedule) -> Vec<u64> {
     const FINE: f64 = 18_446_744_073_709_551_616.0; // 2^64, so that rounding here does not count.
     let fine: Vec<u128> = schedule.entries().iter().map(|(_, p)| (p * FINE) as u128).collect();
     let total = fine.iter().sum::<u128>().max(1);
@@ -78,20 +78,20 @@ fn weights(schedule: &Schedule) -> Vec<u64> {
 
 /// Vose's table for `weights` that sum to [`WHOLE`]: on whole numbers, hence without rounding.
 #[expect(clippy::cast_possible_truncation, reason = "a load below WHOLE fits 52 bits")]
-fn alias_table(weights: &[u64]) -> Vec<Column> {
+fn alias_table(weights: &[u64]) -> Vec<AliasColumn> {
     let whole = u128::from(WHOLE);
     // The average load is the whole: one full column for each entry.
     let mut loads: Vec<u128> =
         weights.iter().map(|weight| u128::from(*weight) * weights.len() as u128).collect();
-    let mut columns: Vec<Column> =
-        (0..weights.len()).map(|own| Column { keep: 0, other: own }).collect();
+    let mut columns: Vec<AliasColumn> =
+        (0..weights.len()).map(|own| AliasColumn { keep: 0, other: own }).collect();
     let (mut poor, mut rich): (Vec<usize>, Vec<usize>) =
         (0..weights.len()).partition(|entry| loads[*entry] < whole);
     // What a poor entry leaves empty of its column a rich one fills. As nothing is rounded, the
     // entries left when no poor one is fill their columns exactly.
     while let (Some(taker), Some(&giver)) = (poor.pop(), rich.last()) {
         let keep = (loads[taker] as u64) << (u64::BITS - WHOLE_BITS);
-        columns[taker] = Column { keep, other: giver };
+        columns[taker] = AliasColumn { keep, other: giver };
         loads[giver] -= whole - loads[taker];
         if loads[giver] < whole {
             rich.pop();
@@ -105,20 +105,20 @@ fn alias_table(weights: &[u64]) -> Vec<Column> {
 #[expect(clippy::cast_precision_loss, reason = "counts are small")]
 mod tests {
     use proptest::prelude::*;
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
     use crate::{ChannelSubset, ShareSelection};
 
     /// A schedule of as many different selections as there are `parts`, in these proportions.
-    fn schedule(parts: &[f64]) -> Schedule {
+    fn schedule(parts: &[f64]) -> ShareSchedule {
         let total: f64 = parts.iter().sum();
         let entries = parts.iter().enumerate().map(|(i, part)| {
             let channels =
                 (0..6).filter(|channel| (i + 1) >> channel & 1 == 1).collect::<ChannelSubset>();
             (ShareSelection::new(1 + i % channels.len(), channels).unwrap(), part / total)
         });
-        Schedule::new(entries).unwrap()
+        ShareSchedule::new(entries).unwrap()
     }
 
     fn parts() -> impl Strategy<Value = Vec<f64>> {
@@ -174,7 +174,7 @@ mod tests {
         const DRAWS: u32 = 1_000_000;
         let schedule = schedule(&[0.4, 0.3, 0.001, 0.199, 0.05, 0.05]);
         let sampler = ScheduleSampler::new(&schedule);
-        let mut rng = Rng::new(11);
+        let mut rng = SeededRng::new(11);
         let mut counts = [0.0; 6];
         for _ in 0..DRAWS {
             counts[sampler.draw(rng.next_u64())] += 1.0;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn one_entry_is_always_drawn() {
         let only = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
-        let sampler = ScheduleSampler::new(&Schedule::constant(only));
+        let sampler = ScheduleSampler::new(&ShareSchedule::constant(only));
         for random in [0, 1, 1 << 63, u64::MAX] {
             assert_eq!(sampler.draw(random), 0);
         }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::schedules::ScheduleError;
+use crate::schedules::ShareScheduleError;
 
 /// Why the solver failed.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
@@ -27,5 +27,5 @@ pub enum SolverError {
     Imprecise,
     /// The solution is not a schedule.
     #[error(transparent)]
-    Schedule(#[from] ScheduleError),
+    Schedule(#[from] ShareScheduleError),
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 use crate::double_double::DoubleDouble;
-use crate::schedules::Properties;
+use crate::schedules::SelectionProperties;
 
 /// By how much less than it is the coefficient of a property is taken in a reduced cost, relative
 /// to the terms that it is the sum of. That is more than rounding can amount to in a property (250
@@ -13,12 +13,12 @@ pub(crate) const ROUNDING: f64 = 1e-13;
 
 /// A variable of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct ProgramColumn {
     pub(crate) selection: ShareSelection,
-    pub(crate) properties: Properties,
+    pub(crate) properties: SelectionProperties,
 }
 
-impl Column {
+impl ProgramColumn {
     pub(crate) fn new(set: &ChannelSet, selection: ShareSelection) -> Self {
         Self { selection, properties: set.properties(selection) }
     }
@@ -26,7 +26,7 @@ impl Column {
 
 /// What there is one of in all solutions of a program, and reduced costs are for one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum ProgramUnit {
     /// A symbol that is sent.
     Sent,
     /// A symbol that arrives.
@@ -38,18 +38,18 @@ pub(crate) enum Unit {
 /// A linear function of a selection: a coefficient for each quantity that a program deals in. What
 /// is exact, all but the properties, stays so.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Linear {
+pub(crate) struct LinearFunction {
     pub(crate) constant: DoubleDouble,
     pub(crate) k: DoubleDouble,
     pub(crate) m: DoubleDouble,
     /// For each channel, whether it is in M; empty where none matters.
     pub(crate) channels: Vec<DoubleDouble>,
-    pub(crate) properties: Weights,
+    pub(crate) properties: PropertyWeights,
 }
 
 /// A coefficient for each property of a selection.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weights {
+pub(crate) struct PropertyWeights {
     pub(crate) risk: f64,
     pub(crate) loss: f64,
     pub(crate) delay_ms: f64,
@@ -59,11 +59,11 @@ pub(crate) struct Weights {
     pub(crate) delivered: f64,
 }
 
-impl Linear {
+impl LinearFunction {
     /// The function's value for a column.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    pub(crate) fn of(&self, column: &Column) -> DoubleDouble {
-        let Column { selection, properties } = column;
+    pub(crate) fn evaluate(&self, column: &ProgramColumn) -> DoubleDouble {
+        let ProgramColumn { selection, properties } = column;
         let used = self.channels.iter().enumerate();
         let used = used.filter(|(i, _)| selection.channels().contains(*i)).map(|(_, w)| *w);
         let sum = used.fold(self.constant, |sum, weight| sum + weight);
@@ -81,18 +81,18 @@ impl Linear {
     }
 
     /// The same in another unit.
-    pub(crate) fn times(mut self, factor: f64) -> Self {
+    pub(crate) fn scaled(mut self, factor: f64) -> Self {
         let by = DoubleDouble::from(factor);
         (self.constant, self.k, self.m) = (self.constant * by, self.k * by, self.m * by);
         self.channels.iter_mut().for_each(|weight| *weight = *weight * by);
-        self.properties = Weights::default().plus(self.properties, factor);
+        self.properties = PropertyWeights::default().plus_scaled(self.properties, factor);
         self
     }
 }
 
-impl Weights {
+impl PropertyWeights {
     /// These and `factor` times `other`.
-    pub(crate) fn plus(self, other: Self, factor: f64) -> Self {
+    pub(crate) fn plus_scaled(self, other: Self, factor: f64) -> Self {
         Self {
             risk: self.risk + factor * other.risk,
             loss: self.loss + factor * other.loss,
@@ -103,7 +103,7 @@ impl Weights {
     }
 
     /// The same with each coefficient positive.
-    pub(crate) fn sizes(self) -> Self {
+    pub(crate) fn absolute(self) -> Self {
         Self {
             risk: self.risk.abs(),
             loss: self.loss.abs(),
@@ -127,12 +127,12 @@ pub(crate) struct ReducedCost {
     pub(crate) by_k: [f64; MAX_CHANNELS + 1],
     /// For each channel in M.
     pub(crate) channels: Vec<f64>,
-    pub(crate) properties: Weights,
+    pub(crate) properties: PropertyWeights,
 }
 
 /// How a row's left side relates to its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Relation {
+pub(crate) enum RowRelation {
     /// The sum of q times the row's function is `right`.
     Equal,
     /// It is at most `right`.
@@ -141,9 +141,9 @@ pub(crate) enum Relation {
 
 /// A row of a program: a linear condition on q.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) left: Linear,
-    pub(crate) relation: Relation,
+pub(crate) struct ProgramRow {
+    pub(crate) left: LinearFunction,
+    pub(crate) relation: RowRelation,
     pub(crate) right: f64,
 }
 
@@ -172,10 +172,11 @@ impl SelectionLimits {
 
 /// Minimise the sum of q times `objective`, subject to `rows`, over all selections within `limits`.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
-    pub(crate) objective: Linear,
-    pub(crate) rows: Vec<Row>,
+pub(crate) struct LinearProgram {
+    pub(crate) objective: LinearFunction,
+    pub(crate) rows: Vec<ProgramRow>,
     pub(crate) limits: SelectionLimits,
-    /// What the solutions have one of in all. But for [`Unit::Rate`], the objective is a property.
-    pub(crate) unit: Unit,
+    /// What the solutions have one of in all. But for [`ProgramUnit::Rate`], the objective is a
+    /// property.
+    pub(crate) unit: ProgramUnit,
 }

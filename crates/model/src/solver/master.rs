@@ -5,7 +5,7 @@
 //! would be rounding. Why no library's solver: docs/model.md.
 
 use super::error::SolverError;
-use super::linear::{Column, Linear, Program, Relation, Row};
+use super::linear::{LinearFunction, LinearProgram, ProgramColumn, ProgramRow, RowRelation};
 use crate::double_double::DoubleDouble;
 
 /// Pivots after which a program is given up; a few hundred are usual.
@@ -23,12 +23,12 @@ const RATIO_TOLERANCE: (f64, f64) = (1e-22, 1e-30);
 
 /// A variable of the master program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variable {
+enum MasterVariable {
     /// How much of a column there is, by its place in the pool.
     Column(usize),
-    /// What a row of [`Relation::AtMost`] leaves.
+    /// What a row of [`RowRelation::AtMost`] leaves.
     Slack(usize),
-    /// What a row of [`Relation::Equal`] is short of. It costs the limit.
+    /// What a row of [`RowRelation::Equal`] is short of. It costs the limit.
     Shortfall(usize),
     /// What a row is over. It costs the limit.
     Surplus(usize),
@@ -36,10 +36,10 @@ enum Variable {
 
 /// The program over a pool of columns that grows.
 pub(crate) struct MasterProgram<'a> {
-    objective: &'a Linear,
-    rows: &'a [Row],
-    pool: Vec<Pooled>,
-    basis: Vec<Variable>,
+    objective: &'a LinearFunction,
+    rows: &'a [ProgramRow],
+    pool: Vec<PooledColumn>,
+    basis: Vec<MasterVariable>,
     inverse: Vec<Vec<DoubleDouble>>,
     /// How much there is of each variable of the basis.
     amounts: Vec<DoubleDouble>,
@@ -50,8 +50,8 @@ pub(crate) struct MasterProgram<'a> {
 }
 
 /// A column with its coefficients, in a unit of its own in which the largest is 1.
-struct Pooled {
-    column: Column,
+struct PooledColumn {
+    column: ProgramColumn,
     coefficients: Vec<DoubleDouble>,
     nearest: Vec<f64>,
     cost: f64,
@@ -60,11 +60,11 @@ struct Pooled {
 
 impl<'a> MasterProgram<'a> {
     /// The program without any column.
-    pub(crate) fn new(program: &'a Program) -> Self {
+    pub(crate) fn new(program: &'a LinearProgram) -> Self {
         let rows = &program.rows;
         let basis = rows.iter().enumerate().map(|(i, row)| match row.relation {
-            Relation::Equal => Variable::Shortfall(i),
-            Relation::AtMost => Variable::Slack(i),
+            RowRelation::Equal => MasterVariable::Shortfall(i),
+            RowRelation::AtMost => MasterVariable::Slack(i),
         });
         let unit_row = |i| {
             (0..rows.len())
@@ -88,23 +88,23 @@ impl<'a> MasterProgram<'a> {
     }
 
     /// Whether this column is among them.
-    pub(crate) fn contains(&self, column: &Column) -> bool {
+    pub(crate) fn contains(&self, column: &ProgramColumn) -> bool {
         self.pool.iter().any(|pooled| pooled.column.selection == column.selection)
     }
 
     /// One column more.
-    pub(crate) fn push(&mut self, column: Column) {
-        let coefficients = self.rows.iter().map(|row| row.left.of(&column));
+    pub(crate) fn push(&mut self, column: ProgramColumn) {
+        let coefficients = self.rows.iter().map(|row| row.left.evaluate(&column));
         let coefficients: Vec<DoubleDouble> = coefficients.collect();
-        let most = coefficients.iter().map(|value| value.nearest().abs()).fold(0.0, f64::max);
+        let most = coefficients.iter().map(|value| value.to_f64().abs()).fold(0.0, f64::max);
         // A power of two, so that nothing is rounded.
         let unit = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
         let by = DoubleDouble::from(1.0 / unit);
         let coefficients: Vec<DoubleDouble> =
             coefficients.into_iter().map(|value| value * by).collect();
-        let nearest = coefficients.iter().map(|value| value.nearest()).collect();
-        let cost = self.objective.of(&column).nearest() / unit;
-        self.pool.push(Pooled { column, coefficients, nearest, cost, unit });
+        let nearest = coefficients.iter().map(|value| value.to_f64()).collect();
+        let cost = self.objective.evaluate(&column).to_f64() / unit;
+        self.pool.push(PooledColumn { column, coefficients, nearest, cost, unit });
     }
 
     /// The rows' prices at the best solution, for costs in units of `scale`, where breaking a row
@@ -127,17 +127,17 @@ impl<'a> MasterProgram<'a> {
 
     /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row
     /// that follows from the others can have any, and of no use where it does not.
-    pub(crate) fn least_prices(&self) -> Vec<f64> {
+    pub(crate) fn minimal_prices(&self) -> Vec<f64> {
         self.nearest(&self.prices(0.0))
     }
 
     /// The columns that the solution uses, and how much of each.
-    pub(crate) fn solution(&self) -> impl Iterator<Item = (&Column, f64)> {
+    pub(crate) fn solution(&self) -> impl Iterator<Item = (&ProgramColumn, f64)> {
         let basic = self.basis.iter().zip(&self.amounts);
         basic.filter_map(|(variable, amount)| match variable {
-            Variable::Column(place) if amount.nearest() > 0.0 => {
+            MasterVariable::Column(place) if amount.to_f64() > 0.0 => {
                 let pooled = &self.pool[*place];
-                Some((&pooled.column, amount.nearest() / pooled.unit))
+                Some((&pooled.column, amount.to_f64() / pooled.unit))
             }
             _ => None,
         })
@@ -145,26 +145,26 @@ impl<'a> MasterProgram<'a> {
 
     /// The objective.
     pub(crate) fn value(&self) -> f64 {
-        self.solution().map(|(column, q)| q * self.objective.of(column).nearest()).sum()
+        self.solution().map(|(column, q)| q * self.objective.evaluate(column).to_f64()).sum()
     }
 
     /// By how much the solution breaks rows, in sum.
     pub(crate) fn infeasibility(&self) -> f64 {
         let basic = self.basis.iter().zip(&self.amounts);
         let broken = basic.filter(|(variable, _)| {
-            matches!(variable, Variable::Shortfall(_) | Variable::Surplus(_))
+            matches!(variable, MasterVariable::Shortfall(_) | MasterVariable::Surplus(_))
         });
-        broken.map(|(_, amount)| amount.nearest()).sum()
+        broken.map(|(_, amount)| amount.to_f64()).sum()
     }
 
     /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit
-    /// of 0 can take from them: what a row of [`Relation::AtMost`] leaves is worth something or
+    /// of 0 can take from them: what a row of [`RowRelation::AtMost`] leaves is worth something or
     /// nothing.
     fn nearest(&self, prices: &[DoubleDouble]) -> Vec<f64> {
         let pairs = self.rows.iter().zip(prices);
         let nearest = pairs.map(|(row, price)| match row.relation {
-            Relation::Equal => price.nearest(),
-            Relation::AtMost => price.nearest().min(0.0),
+            RowRelation::Equal => price.to_f64(),
+            RowRelation::AtMost => price.to_f64().min(0.0),
         });
         nearest.collect()
     }
@@ -173,9 +173,9 @@ impl<'a> MasterProgram<'a> {
         let mut prices = vec![DoubleDouble::ZERO; self.rows.len()];
         for (variable, row) in self.basis.iter().zip(&self.inverse) {
             let cost = match variable {
-                Variable::Column(place) => self.pool[*place].cost / self.scale,
-                Variable::Slack(_) => 0.0,
-                Variable::Shortfall(_) | Variable::Surplus(_) => limit,
+                MasterVariable::Column(place) => self.pool[*place].cost / self.scale,
+                MasterVariable::Slack(_) => 0.0,
+                MasterVariable::Shortfall(_) | MasterVariable::Surplus(_) => limit,
             };
             if cost != 0.0 {
                 let terms = prices.iter_mut().zip(row);
@@ -187,8 +187,8 @@ impl<'a> MasterProgram<'a> {
     }
 
     /// The variable of the least reduced cost, if it is below 0.
-    fn entering(&self, prices: &[DoubleDouble]) -> Option<Variable> {
-        let nearest: Vec<f64> = prices.iter().map(|price| price.nearest()).collect();
+    fn entering(&self, prices: &[DoubleDouble]) -> Option<MasterVariable> {
+        let nearest: Vec<f64> = prices.iter().map(|price| price.to_f64()).collect();
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
             let (mut reduced, mut size) =
                 (pooled.cost / self.scale, pooled.cost.abs() / self.scale);
@@ -197,17 +197,17 @@ impl<'a> MasterProgram<'a> {
                 reduced -= term;
                 size += term.abs();
             }
-            (reduced < -COST_TOLERANCE.0 * size).then_some((Variable::Column(place), reduced))
+            (reduced < -COST_TOLERANCE.0 * size).then_some((MasterVariable::Column(place), reduced))
         });
         let rows = self.rows.iter().zip(prices).enumerate().flat_map(|(i, (row, price))| {
             let limit = DoubleDouble::from(self.limit);
             let other = match row.relation {
-                Relation::Equal => (Variable::Shortfall(i), limit - *price),
-                Relation::AtMost => (Variable::Slack(i), -*price),
+                RowRelation::Equal => (MasterVariable::Shortfall(i), limit - *price),
+                RowRelation::AtMost => (MasterVariable::Slack(i), -*price),
             };
             let least = -COST_TOLERANCE.1 * self.limit;
-            let both = [other, (Variable::Surplus(i), limit + *price)];
-            let both = both.map(|(variable, reduced)| (variable, reduced.nearest()));
+            let both = [other, (MasterVariable::Surplus(i), limit + *price)];
+            let both = both.map(|(variable, reduced)| (variable, reduced.to_f64()));
             both.into_iter().filter(move |(_, reduced)| *reduced < least)
         });
         let candidates = columns.chain(rows).filter(|(variable, _)| !self.basis.contains(variable));
@@ -216,17 +216,17 @@ impl<'a> MasterProgram<'a> {
     }
 
     /// The same for columns, where `f64` sees none.
-    fn entering_exactly(&self, prices: &[DoubleDouble]) -> Option<Variable> {
+    fn entering_exactly(&self, prices: &[DoubleDouble]) -> Option<MasterVariable> {
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
             let cost = pooled.cost / self.scale;
             let (mut reduced, mut size) = (DoubleDouble::from(cost), cost.abs());
             for (price, coefficient) in prices.iter().zip(&pooled.coefficients) {
                 let term = *price * *coefficient;
                 reduced = reduced - term;
-                size += term.nearest().abs();
+                size += term.to_f64().abs();
             }
-            let reduced = reduced.nearest();
-            (reduced < -COST_TOLERANCE.1 * size).then_some((Variable::Column(place), reduced))
+            let reduced = reduced.to_f64();
+            (reduced < -COST_TOLERANCE.1 * size).then_some((MasterVariable::Column(place), reduced))
         });
         let candidates = columns.filter(|(variable, _)| !self.basis.contains(variable));
         candidates.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(variable, _)| variable)
@@ -234,17 +234,17 @@ impl<'a> MasterProgram<'a> {
 
     /// The inverse of the basis times the variable's column: what of each basic variable a unit of
     /// it takes the place of.
-    fn in_basis(&self, variable: Variable) -> Vec<DoubleDouble> {
+    fn in_basis(&self, variable: MasterVariable) -> Vec<DoubleDouble> {
         let row = |inverse: &Vec<DoubleDouble>| match variable {
-            Variable::Column(place) => {
+            MasterVariable::Column(place) => {
                 let terms = inverse.iter().zip(&self.pool[place].coefficients);
                 let terms = terms.filter(|(_, coefficient)| **coefficient != DoubleDouble::ZERO);
                 terms.fold(DoubleDouble::ZERO, |sum, (value, coefficient)| {
                     sum + *value * *coefficient
                 })
             }
-            Variable::Slack(i) | Variable::Shortfall(i) => inverse[i],
-            Variable::Surplus(i) => -inverse[i],
+            MasterVariable::Slack(i) | MasterVariable::Shortfall(i) => inverse[i],
+            MasterVariable::Surplus(i) => -inverse[i],
         };
         self.inverse.iter().map(row).collect()
     }
@@ -252,18 +252,17 @@ impl<'a> MasterProgram<'a> {
     /// The place in the basis that runs out first; of those that do at once, which is common here,
     /// the lexicographically first, so that no basis comes twice.
     fn leaving(&self, column: &[DoubleDouble]) -> Option<usize> {
-        let most = column.iter().fold(0.0, |most: f64, value| most.max(value.nearest().abs()));
-        let places = (0..column.len()).filter(|i| column[*i].nearest() > MIN_PIVOT * most);
+        let most = column.iter().fold(0.0, |most: f64, value| most.max(value.to_f64().abs()));
+        let places = (0..column.len()).filter(|i| column[*i].to_f64() > MIN_PIVOT * most);
         places.reduce(|first, other| {
             let ratios = |i: usize| {
                 let row = std::iter::once(&self.amounts[i]).chain(&self.inverse[i]);
                 row.map(move |value| *value / column[i])
             };
             for (a, b) in ratios(first).zip(ratios(other)) {
-                let apart = (a - b).abs().nearest();
+                let apart = (a - b).abs().to_f64();
                 if apart
-                    > RATIO_TOLERANCE.0 * a.abs().nearest().max(b.abs().nearest())
-                        + RATIO_TOLERANCE.1
+                    > RATIO_TOLERANCE.0 * a.abs().to_f64().max(b.abs().to_f64()) + RATIO_TOLERANCE.1
                 {
                     return if a < b { first } else { other };
                 }
@@ -272,7 +271,7 @@ impl<'a> MasterProgram<'a> {
         })
     }
 
-    fn pivot(&mut self, leaving: usize, entering: Variable, column: &[DoubleDouble]) {
+    fn pivot(&mut self, leaving: usize, entering: MasterVariable, column: &[DoubleDouble]) {
         let by = column[leaving];
         let amount = self.amounts[leaving] / by;
         let row: Vec<DoubleDouble> =

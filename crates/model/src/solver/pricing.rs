@@ -4,23 +4,23 @@
 //! more, and its distributions are those of the other and one draw more: O(n) work a set for all k
 //! together, and memory for one path. For 20 channels that is a million sets.
 
-use super::linear::{ReducedCost, SelectionLimits, Unit};
-use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, Scenario, ShareSelection};
+use super::linear::{ProgramUnit, ReducedCost, SelectionLimits};
+use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, RiskGroupOutcome, ShareSelection};
 use crate::schedules::mean_delay;
 
 /// The distribution of a number of channels: at j, the probability of j.
-type Count = [f64; MAX_CHANNELS + 1];
+type CountDistribution = [f64; MAX_CHANNELS + 1];
 
 /// What the walk knows of a set of channels.
 #[derive(Clone)]
-struct Node {
+struct PricingNode {
     channels: ChannelSubset,
     /// The part of the reduced cost that depends on the channels alone.
     cost: f64,
     /// For each scenario, how many shares are seen.
-    seen: Vec<Count>,
+    seen: Vec<CountDistribution>,
     /// For each scenario, how many shares arrive.
-    arrived: Vec<Count>,
+    arrived: Vec<CountDistribution>,
     /// At k - 1, the probability that k shares arrive.
     delivered: [f64; MAX_CHANNELS],
     /// At k - 1, that probability times the expected time until they have.
@@ -30,21 +30,21 @@ struct Node {
 }
 
 /// Finds the selections of least reduced cost, among those within limits.
-pub(crate) struct Pricing<'a> {
+pub(crate) struct ColumnPricing<'a> {
     set: &'a ChannelSet,
     limits: &'a SelectionLimits,
-    unit: Unit,
+    unit: ProgramUnit,
     /// The nodes from the empty set to that which the walk is at.
-    path: Vec<Node>,
+    path: Vec<PricingNode>,
     /// For each m and k, the least reduced cost so far and its channels.
     best: Vec<[(f64, ChannelSubset); MAX_CHANNELS + 1]>,
 }
 
 const NONE: (f64, ChannelSubset) = (f64::INFINITY, ChannelSubset::EMPTY);
 
-impl<'a> Pricing<'a> {
-    pub(crate) fn new(set: &'a ChannelSet, limits: &'a SelectionLimits, unit: Unit) -> Self {
-        let root = Node {
+impl<'a> ColumnPricing<'a> {
+    pub(crate) fn new(set: &'a ChannelSet, limits: &'a SelectionLimits, unit: ProgramUnit) -> Self {
+        let root = PricingNode {
             channels: ChannelSubset::EMPTY,
             cost: 0.0,
             seen: set.risk_scenarios().iter().map(nothing_yet).collect(),
@@ -95,7 +95,7 @@ impl<'a> Pricing<'a> {
         }
         let node = &self.path[depth];
         let mut costs = node.costs(depth, cost);
-        if self.unit == Unit::Delivered {
+        if self.unit == ProgramUnit::Delivered {
             let delivered = costs.iter_mut().skip(1).zip(&node.delivered);
             delivered.for_each(|(cost, delivered)| *cost /= delivered.max(f64::MIN_POSITIVE));
         }
@@ -110,7 +110,7 @@ impl<'a> Pricing<'a> {
     }
 }
 
-impl Node {
+impl PricingNode {
     /// Becomes `from` and one channel more, no faster than any of it.
     fn extend(&mut self, from: &Self, set: &ChannelSet, channel: usize, cost: &ReducedCost) {
         let (m, weights) = (from.channels.len() + 1, cost.properties);
@@ -120,13 +120,23 @@ impl Node {
         if weights.risk != 0.0 {
             let scenarios = set.risk_scenarios().iter().zip(&from.seen);
             for (seen, (scenario, before)) in self.seen.iter_mut().zip(scenarios) {
-                draw_one_more(seen, before, scenario.hit[channel], 1.0 - scenario.hit[channel]);
+                draw_one_more(
+                    seen,
+                    before,
+                    scenario.channel_probabilities[channel],
+                    1.0 - scenario.channel_probabilities[channel],
+                );
             }
         }
         if weights.loss != 0.0 || weights.needs_delivery() {
             let scenarios = set.loss_scenarios().iter().zip(&from.arrived);
             for (arrived, (scenario, before)) in self.arrived.iter_mut().zip(scenarios) {
-                draw_one_more(arrived, before, 1.0 - scenario.hit[channel], scenario.hit[channel]);
+                draw_one_more(
+                    arrived,
+                    before,
+                    1.0 - scenario.channel_probabilities[channel],
+                    scenario.channel_probabilities[channel],
+                );
             }
         }
         if weights.needs_delivery() {
@@ -139,7 +149,7 @@ impl Node {
         self.delivered[..m].copy_from_slice(&from.delivered[..m]);
         self.delayed[..m].copy_from_slice(&from.delayed[..m]);
         for (scenario, before) in set.loss_scenarios().iter().zip(&from.arrived) {
-            let arrives = 1.0 - scenario.hit[channel];
+            let arrives = 1.0 - scenario.channel_probabilities[channel];
             let sums = self.delivered.iter_mut().zip(&mut self.delayed).take(m);
             for ((delivered, delayed), before) in sums.zip(before) {
                 *delivered += before * arrives;
@@ -149,7 +159,7 @@ impl Node {
     }
 
     /// The reduced costs for each k, of which this node's `m` channels give 1 to m.
-    fn costs(&self, m: usize, cost: &ReducedCost) -> Count {
+    fn costs(&self, m: usize, cost: &ReducedCost) -> CountDistribution {
         let weights = cost.properties;
         let mut costs = [0.0; MAX_CHANNELS + 1];
         let by_k = &mut costs[1..=m];
@@ -186,14 +196,14 @@ impl Node {
 }
 
 /// No channel, so for certain no share.
-fn nothing_yet(scenario: &Scenario) -> Count {
+fn nothing_yet(scenario: &RiskGroupOutcome) -> CountDistribution {
     let mut count = [0.0; MAX_CHANNELS + 1];
     count[0] = scenario.probability;
     count
 }
 
 /// The probability of each number of shares, in all scenarios together.
-fn total(scenarios: &[Count]) -> Count {
+fn total(scenarios: &[CountDistribution]) -> CountDistribution {
     let (first, others) = scenarios.split_first().expect("there is always one");
     let mut total = *first;
     for other in others {
@@ -205,7 +215,12 @@ fn total(scenarios: &[Count]) -> Count {
 /// The distribution `before` and one draw more. Numbers that cannot occur have the probability
 /// zero, and are computed all the same: loops of one length take less time than shorter ones of
 /// many.
-fn draw_one_more(after: &mut Count, before: &Count, success: f64, failure: f64) {
+fn draw_one_more(
+    after: &mut CountDistribution,
+    before: &CountDistribution,
+    success: f64,
+    failure: f64,
+) {
     after[0] = before[0] * failure;
     for (after, pair) in after[1..].iter_mut().zip(before.windows(2)) {
         *after = pair[1] * failure + pair[0] * success;

@@ -2,22 +2,24 @@
 //!
 //! A program has one variable q(k, M) >= 0 for each selection: far too many to write down, n
 //! 2^(n-1) of them, in few rows. So it starts from a few, and alternates: the master program over
-//! the columns there are gives a price (dual value) to each row; pricing ([`Pricing`]) looks
+//! the columns there are gives a price (dual value) to each row; pricing ([`ColumnPricing`]) looks
 //! through every selection for those that would lower the objective at these prices. When there is
 //! none, the solution is optimal over all of them, and what pricing found is the proof: the prices
 //! and the least reduced cost give a lower bound on every solution, whatever rounding was in the
 //! solver. Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
 use super::error::SolverError;
-use super::linear::{Column, Program, ROUNDING, ReducedCost, Unit, Weights};
+use super::linear::{
+    LinearProgram, ProgramColumn, ProgramUnit, PropertyWeights, ROUNDING, ReducedCost,
+};
 use super::master::MasterProgram;
-use super::pricing::Pricing;
+use super::pricing::ColumnPricing;
 use crate::channels::{ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
 
 /// The solution of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Optimum {
+pub(crate) struct ProgramOptimum {
     /// The selections with q > 0.
     pub(crate) columns: Vec<(ShareSelection, f64)>,
     /// The objective.
@@ -25,7 +27,7 @@ pub(crate) struct Optimum {
     /// No solution's objective is lower than this.
     pub(crate) bound: f64,
     pub(crate) rounds: usize,
-    pub(crate) pool: usize,
+    pub(crate) pool_len: usize,
 }
 
 /// Rounds after which a program is given up; with 20 channels 45 were the most.
@@ -46,7 +48,7 @@ const MAX_INFEASIBILITY: f64 = 1e-20;
 /// As [`ROUNDING`], for what is exact until the terms are summed up (30 roundings).
 const SUMMING: f64 = 1e-14;
 
-impl Program {
+impl LinearProgram {
     /// Solves it, from `start`, the selections of a solution that is feasible but for the limits.
     ///
     /// # Errors
@@ -55,13 +57,13 @@ impl Program {
         &self,
         set: &ChannelSet,
         start: impl IntoIterator<Item = ShareSelection>,
-    ) -> Result<Optimum, SolverError> {
+    ) -> Result<ProgramOptimum, SolverError> {
         let mut master = MasterProgram::new(self);
         let start = start.into_iter().filter(|selection| self.limits.allow(set, *selection));
-        start.for_each(|selection| master.push(Column::new(set, selection)));
-        let mut pricing = Pricing::new(set, &self.limits, self.unit);
+        start.for_each(|selection| master.push(ProgramColumn::new(set, selection)));
+        let mut pricing = ColumnPricing::new(set, &self.limits, self.unit);
         // No property is negative; only the rate is made high.
-        let mut bound = if self.unit == Unit::Rate { f64::NEG_INFINITY } else { 0.0 };
+        let mut bound = if self.unit == ProgramUnit::Rate { f64::NEG_INFINITY } else { 0.0 };
         // The unit that costs are in, so that tolerances are relative to the value.
         let mut scale = 1.0;
         let mut limit = PRICE_LIMITS.0;
@@ -87,7 +89,7 @@ impl Program {
             let is_limited = prices.iter().any(|price| price.abs() > 0.99 * limit);
             if !is_near(bound) && is_limited {
                 // A row that follows from the others has any price, and the least rounds the least.
-                let prices = master.least_prices();
+                let prices = master.minimal_prices();
                 let better = pricing.best(&self.reduced_cost(set, &prices, scale));
                 bound = bound.max(self.bound(&prices, scale, &better));
             }
@@ -101,7 +103,13 @@ impl Program {
                 (limit, before) = (100.0 * limit, is_kept.then_some(value));
             } else if is_kept {
                 let columns = master.solution().map(|(column, q)| (column.selection, q)).collect();
-                return Ok(Optimum { columns, value, bound, rounds, pool: master.len() });
+                return Ok(ProgramOptimum {
+                    columns,
+                    value,
+                    bound,
+                    rounds,
+                    pool_len: master.len(),
+                });
             } else {
                 return Err(SolverError::Infeasible);
             }
@@ -116,7 +124,7 @@ impl Program {
     fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
         let (mut constant, mut k) = (DoubleDouble::ZERO, DoubleDouble::ZERO);
         let mut channels = vec![DoubleDouble::ZERO; set.len()];
-        let (mut properties, mut sizes) = (Weights::default(), Weights::default());
+        let (mut properties, mut sizes) = (PropertyWeights::default(), PropertyWeights::default());
         let rows = self.rows.iter().zip(prices).map(|(row, price)| (&row.left, -price));
         for (linear, factor) in rows.chain([(&self.objective, 1.0 / scale)]) {
             let by = DoubleDouble::from(factor);
@@ -126,15 +134,15 @@ impl Program {
                 let own = linear.channels.get(i).copied().unwrap_or_default();
                 *weight = *weight + by * (linear.m + own);
             }
-            properties = properties.plus(linear.properties, factor);
-            sizes = sizes.plus(linear.properties.sizes(), factor.abs());
+            properties = properties.plus_scaled(linear.properties, factor);
+            sizes = sizes.plus_scaled(linear.properties.absolute(), factor.abs());
         }
-        let lower = |value: DoubleDouble| value.nearest() - SUMMING * value.nearest().abs();
+        let lower = |value: DoubleDouble| value.to_f64() - SUMMING * value.to_f64().abs();
         ReducedCost {
             constant: lower(constant),
             by_k: std::array::from_fn(|threshold| lower(k) * threshold as f64),
             channels: channels.into_iter().map(lower).collect(),
-            properties: properties.plus(sizes, -ROUNDING),
+            properties: properties.plus_scaled(sizes, -ROUNDING),
         }
     }
 
@@ -145,9 +153,9 @@ impl Program {
         let paid = self.rows.iter().zip(prices).map(|(row, price)| row.right * price);
         let paid: f64 = paid.map(|paid| paid - ROUNDING * paid.abs()).sum();
         match self.unit {
-            Unit::Sent | Unit::Delivered => scale * (paid + least * (1.0 + ROUNDING)),
+            ProgramUnit::Sent | ProgramUnit::Delivered => scale * (paid + least * (1.0 + ROUNDING)),
             // Each unit of q costs -1: prices larger by this factor leave no reduced cost below 0.
-            Unit::Rate => {
+            ProgramUnit::Rate => {
                 let left = 1.0 + scale * least;
                 if left > 0.0 { scale * paid / left } else { f64::NEG_INFINITY }
             }
@@ -163,7 +171,7 @@ fn add_improving(
 ) -> bool {
     let before = master.len();
     for (selection, _) in found.iter().filter(|(_, cost)| *cost < REDUCED_COST_TOLERANCE) {
-        let column = Column::new(set, *selection);
+        let column = ProgramColumn::new(set, *selection);
         if !master.contains(&column) {
             master.push(column);
         }

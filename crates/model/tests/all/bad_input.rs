@@ -3,16 +3,17 @@
 use std::error::Error;
 
 use sunder_model::{
-    Bound, ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
-    Objective, Plan, PlanError, PlanRequest, PlanRequestError, Requirements, Risk, Schedule,
-    ScheduleError, SetError, ShareSelection, SharedRiskGroup,
+    ChannelModel, ChannelModelError, ChannelSet, ChannelSetError, ChannelSubset, LossProbability,
+    MAX_CHANNELS, MAX_GROUPS, OptimalSchedule, PlanError, PlanRequest, PlanRequestError,
+    RiskProbability, ScheduleBound, ScheduleObjective, ScheduleRequirements, ShareSchedule,
+    ShareScheduleError, ShareSelection, SharedRiskGroup,
 };
 
 /// Values that are not probabilities, times or rates.
 const NO_NUMBERS: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
 
 fn good() -> ChannelModel {
-    ChannelModel::new(Risk(0.5), Loss(0.5), 1.0, 1.0).unwrap()
+    ChannelModel::new(RiskProbability(0.5), LossProbability(0.5), 1.0, 1.0).unwrap()
 }
 
 fn three() -> ChannelSet {
@@ -46,19 +47,35 @@ macro_rules! assert_refused {
 #[test]
 fn channels_out_of_range() {
     for bad in NO_NUMBERS.into_iter().chain([-1e-9, 1.0 + f64::EPSILON, 2.0]) {
-        assert_refused!(ChannelModel::new(Risk(bad), Loss(0.0), 1.0, 1.0), ChannelError::Risk, bad);
-        assert_refused!(ChannelModel::new(Risk(0.0), Loss(bad), 1.0, 1.0), ChannelError::Loss, bad);
+        assert_refused!(
+            ChannelModel::new(RiskProbability(bad), LossProbability(0.0), 1.0, 1.0),
+            ChannelModelError::Risk,
+            bad
+        );
+        assert_refused!(
+            ChannelModel::new(RiskProbability(0.0), LossProbability(bad), 1.0, 1.0),
+            ChannelModelError::Loss,
+            bad
+        );
     }
-    assert_refused!(ChannelModel::new(Risk(0.0), Loss(1.0), 1.0, 1.0), ChannelError::Loss, 1.0);
+    assert_refused!(
+        ChannelModel::new(RiskProbability(0.0), LossProbability(1.0), 1.0, 1.0),
+        ChannelModelError::Loss,
+        1.0
+    );
     for bad in NO_NUMBERS.into_iter().chain([86_400_001.0]) {
         assert_refused!(
-            ChannelModel::new(Risk(0.0), Loss(0.0), bad, 1.0),
-            ChannelError::Delay,
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), bad, 1.0),
+            ChannelModelError::Delay,
             bad
         );
     }
     for bad in NO_NUMBERS.into_iter().chain([0.0, 9e-7, 1.1e9]) {
-        assert_refused!(ChannelModel::new(Risk(0.0), Loss(0.0), 1.0, bad), ChannelError::Rate, bad);
+        assert_refused!(
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 1.0, bad),
+            ChannelModelError::Rate,
+            bad
+        );
     }
 }
 
@@ -69,7 +86,8 @@ fn channels_at_the_ends_of_the_ranges() {
         for loss in [0.0, f64::MIN_POSITIVE, below_1] {
             for delay_ms in [0.0, 86_400_000.0] {
                 for rate in [1e-6, 1e9] {
-                    ChannelModel::new(Risk(risk), Loss(loss), delay_ms, rate).unwrap();
+                    ChannelModel::new(RiskProbability(risk), LossProbability(loss), delay_ms, rate)
+                        .unwrap();
                 }
             }
         }
@@ -80,32 +98,49 @@ fn channels_at_the_ends_of_the_ranges() {
 fn groups_out_of_range() {
     let two = ChannelSubset::first(2);
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
-        assert_refused!(SharedRiskGroup::new(two, Risk(bad), Loss(0.0)), SetError::GroupRisk, bad);
-        assert_refused!(SharedRiskGroup::new(two, Risk(0.0), Loss(bad)), SetError::GroupLoss, bad);
+        assert_refused!(
+            SharedRiskGroup::new(two, RiskProbability(bad), LossProbability(0.0)),
+            ChannelSetError::GroupRisk,
+            bad
+        );
+        assert_refused!(
+            SharedRiskGroup::new(two, RiskProbability(0.0), LossProbability(bad)),
+            ChannelSetError::GroupLoss,
+            bad
+        );
     }
-    assert_refused!(SharedRiskGroup::new(two, Risk(0.0), Loss(1.0)), SetError::GroupLoss, 1.0);
+    assert_refused!(
+        SharedRiskGroup::new(two, RiskProbability(0.0), LossProbability(1.0)),
+        ChannelSetError::GroupLoss,
+        1.0
+    );
     for few in [ChannelSubset::EMPTY, ChannelSubset::first(1), ChannelSubset::EMPTY.with(7)] {
-        assert_eq!(SharedRiskGroup::new(few, Risk(0.0), Loss(0.0)), Err(SetError::SmallGroup));
+        assert_eq!(
+            SharedRiskGroup::new(few, RiskProbability(0.0), LossProbability(0.0)),
+            Err(ChannelSetError::SmallGroup)
+        );
     }
-    assert_line(&SetError::SmallGroup, "at least two");
+    assert_line(&ChannelSetError::SmallGroup, "at least two");
 }
 
 #[test]
 fn sets_too_small_or_too_large() {
-    assert_eq!(ChannelSet::new(Vec::new()), Err(SetError::Empty));
-    assert_line(&SetError::Empty, "at least one");
+    assert_eq!(ChannelSet::new(Vec::new()), Err(ChannelSetError::Empty));
+    assert_line(&ChannelSetError::Empty, "at least one");
     for many in [MAX_CHANNELS + 1, 64] {
-        assert_eq!(ChannelSet::new(vec![good(); many]), Err(SetError::TooMany(many)));
-        assert_line(&SetError::TooMany(many), &many.to_string());
+        assert_eq!(ChannelSet::new(vec![good(); many]), Err(ChannelSetError::TooMany(many)));
+        assert_line(&ChannelSetError::TooMany(many), &many.to_string());
     }
     ChannelSet::new(vec![good(); MAX_CHANNELS]).unwrap();
 
-    let group = SharedRiskGroup::new(ChannelSubset::first(3), Risk(0.1), Loss(0.1)).unwrap();
-    let too_many = SetError::TooManyGroups(MAX_GROUPS + 1);
+    let group =
+        SharedRiskGroup::new(ChannelSubset::first(3), RiskProbability(0.1), LossProbability(0.1))
+            .unwrap();
+    let too_many = ChannelSetError::TooManyGroups(MAX_GROUPS + 1);
     let groups = vec![group; MAX_GROUPS + 1];
     assert_eq!(ChannelSet::with_groups(vec![good(); 3], groups), Err(too_many));
     assert_line(&too_many, &(MAX_GROUPS + 1).to_string());
-    let unknown = SetError::UnknownChannel(2);
+    let unknown = ChannelSetError::UnknownChannel(2);
     assert_eq!(ChannelSet::with_groups(vec![good(); 2], vec![group]), Err(unknown));
     assert_line(&unknown, "channel 2");
 }
@@ -127,19 +162,19 @@ fn thresholds_and_subsets_that_cannot_be() {
 fn schedules_that_are_none() {
     let one = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
-        assert_refused!(Schedule::new([(one, bad)]), ScheduleError::Proportion, bad);
+        assert_refused!(ShareSchedule::new([(one, bad)]), ShareScheduleError::Proportion, bad);
     }
     for bad in [0.0, 0.5, 1.0 - 1e-8] {
-        assert_refused!(Schedule::new([(one, bad)]), ScheduleError::Sum, bad);
+        assert_refused!(ShareSchedule::new([(one, bad)]), ShareScheduleError::Sum, bad);
     }
-    assert!(matches!(Schedule::new([]), Err(ScheduleError::Sum(_))));
+    assert!(matches!(ShareSchedule::new([]), Err(ShareScheduleError::Sum(_))));
 }
 
-fn plan(requirements: &Requirements) -> Result<Plan, PlanError> {
+fn plan(requirements: &ScheduleRequirements) -> Result<OptimalSchedule, PlanError> {
     three().plan(&PlanRequest::new(requirements.clone())?)
 }
 
-fn refusal(request: &Requirements) -> PlanRequestError {
+fn refusal(request: &ScheduleRequirements) -> PlanRequestError {
     match plan(request) {
         Err(PlanError::Request(error)) => {
             // The plan's error has the message of the request's.
@@ -153,25 +188,35 @@ fn refusal(request: &Requirements) -> PlanRequestError {
 #[test]
 fn kappa_and_mu_that_cannot_be() {
     for bad in NO_NUMBERS.into_iter().chain([0.0, 1.0 - f64::EPSILON]) {
-        let request = Requirements { kappa: Some(bad), ..Requirements::default() };
+        let request = ScheduleRequirements { kappa: Some(bad), ..ScheduleRequirements::default() };
         assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Kappa, bad);
-        let request = Requirements { mu: Some(bad), ..Requirements::default() };
+        let request = ScheduleRequirements { mu: Some(bad), ..ScheduleRequirements::default() };
         assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Mu, bad);
     }
     let crossed = PlanRequestError::KappaAboveMu { kappa: 2.5, mu: 2.0 };
     assert_eq!(
-        refusal(&Requirements { kappa: Some(2.5), mu: Some(2.0), ..Requirements::default() }),
+        refusal(&ScheduleRequirements {
+            kappa: Some(2.5),
+            mu: Some(2.0),
+            ..ScheduleRequirements::default()
+        }),
         crossed
     );
     assert_line(&crossed, "2.5");
     for kappa in [None, Some(2.0), Some(3.5)] {
-        let error = refusal(&Requirements { kappa, mu: Some(3.5), ..Requirements::default() });
+        let error = refusal(&ScheduleRequirements {
+            kappa,
+            mu: Some(3.5),
+            ..ScheduleRequirements::default()
+        });
         assert_eq!(error, PlanRequestError::TooFewChannels { name: "mu", value: 3.5, n: 3 });
         assert_line(&error, "3.5");
     }
-    let error = refusal(&Requirements { kappa: Some(4.0), ..Requirements::default() });
+    let error =
+        refusal(&ScheduleRequirements { kappa: Some(4.0), ..ScheduleRequirements::default() });
     assert_eq!(error, PlanRequestError::TooFewChannels { name: "kappa", value: 4.0, n: 3 });
-    let error = refusal(&Requirements { full_rate: true, ..Requirements::default() });
+    let error =
+        refusal(&ScheduleRequirements { full_rate: true, ..ScheduleRequirements::default() });
     assert_eq!(error, PlanRequestError::FullRateWithoutMu);
     assert_line(&error, "mu");
 }
@@ -179,47 +224,54 @@ fn kappa_and_mu_that_cannot_be() {
 #[test]
 fn least_thresholds_and_multiplicities_that_cannot_be() {
     for min_k in [0, 4, usize::MAX] {
-        let error = refusal(&Requirements { min_k, ..Requirements::default() });
+        let error = refusal(&ScheduleRequirements { min_k, ..ScheduleRequirements::default() });
         assert_eq!(error, PlanRequestError::MinK { min_k });
         assert_line(&error, &min_k.to_string());
     }
     for min_m in [0, 4, usize::MAX] {
-        let error = refusal(&Requirements { min_m, ..Requirements::default() });
+        let error = refusal(&ScheduleRequirements { min_m, ..ScheduleRequirements::default() });
         assert_eq!(error, PlanRequestError::MinM { min_m });
         assert_line(&error, &min_m.to_string());
     }
-    let request = Requirements { kappa: Some(1.5), mu: Some(2.5), ..Requirements::default() };
+    let request =
+        ScheduleRequirements { kappa: Some(1.5), mu: Some(2.5), ..ScheduleRequirements::default() };
     assert_eq!(
-        refusal(&Requirements { min_k: 2, ..request.clone() }),
+        refusal(&ScheduleRequirements { min_k: 2, ..request.clone() }),
         PlanRequestError::MinK { min_k: 2 }
     );
     assert_eq!(
-        refusal(&Requirements { min_m: 3, ..request.clone() }),
+        refusal(&ScheduleRequirements { min_m: 3, ..request.clone() }),
         PlanRequestError::MinM { min_m: 3 }
     );
     // The mean of m is never below that of k, so a minimum threshold above mu is a contradiction.
-    let request = Requirements { mu: Some(2.5), min_k: 3, ..Requirements::default() };
+    let request =
+        ScheduleRequirements { mu: Some(2.5), min_k: 3, ..ScheduleRequirements::default() };
     assert_eq!(refusal(&request), PlanRequestError::MinK { min_k: 3 });
 }
 
 #[test]
 fn bounds_that_cannot_be() {
-    type Set = fn(&mut Requirements, f64);
-    let bounds: [(&str, Bound, Set, bool); 5] = [
-        ("risk", Bound::MaxRisk, |request, value| request.max_risk = Some(value), true),
-        ("loss", Bound::MaxLoss, |request, value| request.max_loss = Some(value), true),
-        ("delay", Bound::MaxDelay, |request, value| request.max_delay_ms = Some(value), false),
+    type Set = fn(&mut ScheduleRequirements, f64);
+    let bounds: [(&str, ScheduleBound, Set, bool); 5] = [
+        ("risk", ScheduleBound::MaxRisk, |request, value| request.max_risk = Some(value), true),
+        ("loss", ScheduleBound::MaxLoss, |request, value| request.max_loss = Some(value), true),
+        (
+            "delay",
+            ScheduleBound::MaxDelay,
+            |request, value| request.max_delay_ms = Some(value),
+            false,
+        ),
         (
             "delay of what arrives",
-            Bound::MaxDeliveredDelay,
+            ScheduleBound::MaxDeliveredDelay,
             |request, value| request.max_delivered_delay_ms = Some(value),
             false,
         ),
-        ("rate", Bound::MinRate, |request, value| request.min_rate = Some(value), false),
+        ("rate", ScheduleBound::MinRate, |request, value| request.min_rate = Some(value), false),
     ];
     for (name, bound, set, is_probability) in bounds {
         for bad in NO_NUMBERS.into_iter().chain(is_probability.then_some(1.5)) {
-            let mut request = Requirements::default();
+            let mut request = ScheduleRequirements::default();
             set(&mut request, bad);
             match refusal(&request) {
                 error @ PlanRequestError::Bound(of, held) => {
@@ -235,12 +287,14 @@ fn bounds_that_cannot_be() {
 /// The error of an infeasible request is one line too, with the feasible value.
 #[test]
 fn bounds_that_no_schedule_keeps() {
-    let request = Requirements { max_risk: Some(0.1), ..Requirements::default() };
+    let request = ScheduleRequirements { max_risk: Some(0.1), ..ScheduleRequirements::default() };
     // All three shares are seen with probability 1/8.
     let error = plan(&request).unwrap_err();
     assert_line(&error, "0.125");
     assert_line(&error, "risk");
-    let error = plan(&Requirements { min_rate: Some(4.0), ..Requirements::default() }).unwrap_err();
+    let error =
+        plan(&ScheduleRequirements { min_rate: Some(4.0), ..ScheduleRequirements::default() })
+            .unwrap_err();
     assert_line(&error, "rate");
     assert!(matches!(error, PlanError::Infeasible { best, .. } if (best - 3.0).abs() < 1e-9));
 }
@@ -269,10 +323,18 @@ fn extreme_channels_have_plans() {
     let below_1 = 1.0 - f64::EPSILON / 2.0;
     let extreme = [(1.0, below_1, 86_400_000.0, 1e-6), (0.0, below_1, 0.0, 1e9)];
     let channels = extreme.into_iter().cycle().take(6);
-    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| {
+        ChannelModel::new(RiskProbability(z), LossProbability(l), d, r).unwrap()
+    });
     let set = ChannelSet::new(channels.collect()).unwrap();
-    for objective in [Objective::Risk, Objective::Loss, Objective::Delay, Objective::Rate] {
-        let request = Requirements { objectives: vec![objective], ..Requirements::default() };
+    for objective in [
+        ScheduleObjective::Risk,
+        ScheduleObjective::Loss,
+        ScheduleObjective::Delay,
+        ScheduleObjective::Rate,
+    ] {
+        let request =
+            ScheduleRequirements { objectives: vec![objective], ..ScheduleRequirements::default() };
         let averages = set.plan(&PlanRequest::new(request).unwrap()).unwrap().averages;
         for value in [averages.risk, averages.loss, averages.delay_ms, averages.rate] {
             assert!(value.is_finite() && value >= 0.0, "{objective:?}: {averages:?}");

@@ -1,12 +1,15 @@
 //! Plans agree with the paper's linear programs, written out in full and solved by the textbook.
 
-use sim::Rng;
-use sunder_model::{Bound, ChannelSet, Objective, Plan, PlanError, Requirements};
+use sim::SeededRng;
+use sunder_model::{
+    ChannelSet, OptimalSchedule, PlanError, ScheduleBound, ScheduleObjective, ScheduleRequirements,
+};
 
 use crate::textbook::sets::{common_set, fraction, grouped_set, means, mixed_set, tied_set};
 use crate::textbook::{Column, Programs, agree, agree_to, averages, best_rate, columns, plan_for};
 
-const AVERAGES: [Objective; 3] = [Objective::Risk, Objective::Loss, Objective::Delay];
+const AVERAGES: [ScheduleObjective; 3] =
+    [ScheduleObjective::Risk, ScheduleObjective::Loss, ScheduleObjective::Delay];
 
 /// The sizes of `count` sets: 1 to 6 channels, the most of them 6.
 fn sizes(count: usize) -> impl Iterator<Item = usize> {
@@ -14,18 +17,20 @@ fn sizes(count: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The request with and without the full rate and the limitation.
-fn variants(request: &Requirements) -> [Requirements; 4] {
-    let full = Requirements { full_rate: true, ..request.clone() };
+fn variants(request: &ScheduleRequirements) -> [ScheduleRequirements; 4] {
+    let full = ScheduleRequirements { full_rate: true, ..request.clone() };
     [request.clone(), request.clone().limited(), full.clone(), full.limited()]
 }
 
 /// A plan's properties are right, and it meets the request except for the bounds.
-fn check_plan(set: &ChannelSet, request: &Requirements, plan: &Plan) {
+fn check_plan(set: &ChannelSet, request: &ScheduleRequirements, plan: &OptimalSchedule) {
     let ours = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{ours:?}");
-    for objective in [Objective::DeliveredDelay, Objective::Rate].into_iter().chain(AVERAGES) {
+    for objective in
+        [ScheduleObjective::DeliveredDelay, ScheduleObjective::Rate].into_iter().chain(AVERAGES)
+    {
         assert!(
-            agree(ours.of(objective), plan.averages.of(objective)),
+            agree(ours.value_of(objective), plan.averages.value_of(objective)),
             "{objective:?}: {}",
             case()
         );
@@ -47,24 +52,29 @@ fn check_plan(set: &ChannelSet, request: &Requirements, plan: &Plan) {
         if request.full_rate { request.mu.map(|mu| best_rate(set, mu)) } else { request.min_rate };
     if let Some(rate) = rate {
         for (i, channel) in set.channels().iter().enumerate() {
-            let carried = plan.schedule.use_of(i) * rate;
+            let carried = plan.schedule.channel_usage(i) * rate;
             assert!(carried <= channel.rate() * (1.0 + 1e-9), "channel {i}: {}", case());
         }
     }
 }
 
 /// Plans for `request` in each of `objectives` and compares them with the textbook's optima.
-fn compare(set: &ChannelSet, all: &[Column], request: &Requirements, objectives: &[Objective]) {
+fn compare(
+    set: &ChannelSet,
+    all: &[Column],
+    request: &ScheduleRequirements,
+    objectives: &[ScheduleObjective],
+) {
     let programs = Programs::new(set, all, request);
     for objective in objectives {
-        let request = Requirements { objectives: vec![*objective], ..request.clone() };
+        let request = ScheduleRequirements { objectives: vec![*objective], ..request.clone() };
         let best = programs.best(*objective).expect("Theorem 5");
         let plan =
             plan_for(set, &request).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{request:?}"));
         check_plan(set, &request, &plan);
-        let value = plan.averages.of(*objective);
+        let value = plan.averages.value_of(*objective);
         assert!(agree(value, best), "{value} is not {best}: {set:?}\n{request:?}\n{plan:?}");
-        let certificate = plan.optima[0];
+        let certificate = plan.certificates[0];
         assert!(
             agree(certificate.value, value) && certificate.gap >= 0.0,
             "{set:?}\n{request:?}\n{plan:?}"
@@ -80,12 +90,16 @@ fn compare(set: &ChannelSet, all: &[Column], request: &Requirements, objectives:
 
 #[test]
 fn plans_are_the_textbooks_optima() {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     for n in sizes(1000) {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
+        let request = ScheduleRequirements {
+            kappa: Some(kappa),
+            mu: Some(mu),
+            ..ScheduleRequirements::default()
+        };
         for request in variants(&request) {
             compare(&set, &all, &request, &AVERAGES);
         }
@@ -94,22 +108,31 @@ fn plans_are_the_textbooks_optima() {
 
 #[test]
 fn plans_with_kappa_or_mu_free_are_the_textbooks_optima() {
-    let mut rng = Rng::new(2);
+    let mut rng = SeededRng::new(2);
     for n in sizes(100) {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let free = Requirements::default();
+        let free = ScheduleRequirements::default();
         let requests = [
-            Requirements { kappa: Some(kappa), ..free.clone() },
-            Requirements { mu: Some(mu), ..free.clone() },
-            Requirements { mu: Some(mu), full_rate: true, ..free.clone() },
-            Requirements { min_k: 1 + rng.index(n), min_m: 1 + rng.index(n), ..free.clone() },
+            ScheduleRequirements { kappa: Some(kappa), ..free.clone() },
+            ScheduleRequirements { mu: Some(mu), ..free.clone() },
+            ScheduleRequirements { mu: Some(mu), full_rate: true, ..free.clone() },
+            ScheduleRequirements {
+                min_k: 1 + rng.index(n),
+                min_m: 1 + rng.index(n),
+                ..free.clone()
+            },
             free,
         ];
         for request in requests {
             compare(&set, &all, &request.clone().limited(), &AVERAGES);
-            compare(&set, &all, &request, &[Objective::Rate, Objective::DeliveredDelay]);
+            compare(
+                &set,
+                &all,
+                &request,
+                &[ScheduleObjective::Rate, ScheduleObjective::DeliveredDelay],
+            );
         }
     }
 }
@@ -117,7 +140,7 @@ fn plans_with_kappa_or_mu_free_are_the_textbooks_optima() {
 /// The delays of the selections are limited to a range that begins and ends at channels' delays.
 #[test]
 fn plans_with_limited_delays_are_the_textbooks_optima() {
-    let mut rng = Rng::new(8);
+    let mut rng = SeededRng::new(8);
     let (mut planned, mut refused) = (0, 0);
     for n in sizes(300) {
         let set = common_set(&mut rng, n);
@@ -125,20 +148,20 @@ fn plans_with_limited_delays_are_the_textbooks_optima() {
         let (kappa, mu) = means(&mut rng, n);
         let mut ends = [0; 2].map(|_| set.channels()[rng.index(n)].delay_ms());
         ends.sort_by(f64::total_cmp);
-        let request = Requirements {
+        let request = ScheduleRequirements {
             kappa: Some(kappa),
             mu: Some(mu),
             kth_delay_ms: Some(ends[0]..=ends[1]),
-            ..Requirements::default()
+            ..ScheduleRequirements::default()
         };
         let programs = Programs::new(&set, &all, &request);
-        if programs.best(Objective::Risk).is_some() {
+        if programs.best(ScheduleObjective::Risk).is_some() {
             compare(&set, &all, &request, &AVERAGES);
-            compare(&set, &all, &request, &[Objective::Rate]);
-            let full = Requirements { full_rate: true, ..request };
+            compare(&set, &all, &request, &[ScheduleObjective::Rate]);
+            let full = ScheduleRequirements { full_rate: true, ..request };
             let plan =
                 plan_for(&set, &full).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{full:?}"));
-            let best = programs.best(Objective::Rate).unwrap();
+            let best = programs.best(ScheduleObjective::Rate).unwrap();
             assert!(
                 agree_to(1e-8, plan.averages.rate, best),
                 "{best}: {set:?}\n{full:?}\n{plan:?}"
@@ -154,29 +177,37 @@ fn plans_with_limited_delays_are_the_textbooks_optima() {
 
 #[test]
 fn plans_for_groups_are_the_textbooks_optima() {
-    let mut rng = Rng::new(3);
+    let mut rng = SeededRng::new(3);
     for n in sizes(100).map(|n| n.max(2)) {
         let set = grouped_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
+        let request = ScheduleRequirements {
+            kappa: Some(kappa),
+            mu: Some(mu),
+            ..ScheduleRequirements::default()
+        };
         for request in variants(&request) {
             compare(&set, &all, &request, &AVERAGES);
-            compare(&set, &all, &request, &[Objective::DeliveredDelay]);
+            compare(&set, &all, &request, &[ScheduleObjective::DeliveredDelay]);
         }
     }
 }
 
 #[test]
 fn the_delay_of_what_arrives_is_the_textbooks() {
-    let mut rng = Rng::new(4);
+    let mut rng = SeededRng::new(4);
     for n in sizes(100) {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
+        let request = ScheduleRequirements {
+            kappa: Some(kappa),
+            mu: Some(mu),
+            ..ScheduleRequirements::default()
+        };
         for request in variants(&request) {
-            compare(&set, &all, &request, &[Objective::DeliveredDelay]);
+            compare(&set, &all, &request, &[ScheduleObjective::DeliveredDelay]);
         }
     }
 }
@@ -184,18 +215,21 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
 /// A bound for each property or none, from infeasible to ineffective; and the textbook's result
 /// with these bounds, one after the other.
 struct Bounds {
-    request: Requirements,
+    request: ScheduleRequirements,
     programs: Programs,
     /// The infeasible bound, and the best feasible value.
-    broken: Option<(Bound, f64)>,
+    broken: Option<(ScheduleBound, f64)>,
 }
 
 impl Bounds {
     /// `None` if a bound is so close to the best value that rounding decides.
-    fn draw(rng: &mut Rng, set: &ChannelSet, all: &[Column]) -> Option<Self> {
+    fn draw(rng: &mut SeededRng, set: &ChannelSet, all: &[Column]) -> Option<Self> {
         let (kappa, mu) = means(rng, set.len());
-        let mut request =
-            Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
+        let mut request = ScheduleRequirements {
+            kappa: Some(kappa),
+            mu: Some(mu),
+            ..ScheduleRequirements::default()
+        };
         match rng.below(4) {
             0 => request.kappa = None,
             1 => request.mu = None,
@@ -205,16 +239,16 @@ impl Bounds {
             Self { programs: Programs::new(set, all, &request), request, broken: None };
         let loose = bounds.programs.clone();
         if rng.chance(50) {
-            let best = bounds.programs.best(Objective::Rate)?;
+            let best = bounds.programs.best(ScheduleObjective::Rate)?;
             let wanted = best * (0.5 + 0.6 * fraction(rng));
             bounds.request.min_rate = Some(wanted);
-            bounds.keep(Bound::MinRate, best, wanted)?;
+            bounds.keep(ScheduleBound::MinRate, best, wanted)?;
         }
         for (bound, objective) in [
-            (Bound::MaxRisk, Objective::Risk),
-            (Bound::MaxLoss, Objective::Loss),
-            (Bound::MaxDelay, Objective::Delay),
-            (Bound::MaxDeliveredDelay, Objective::DeliveredDelay),
+            (ScheduleBound::MaxRisk, ScheduleObjective::Risk),
+            (ScheduleBound::MaxLoss, ScheduleObjective::Loss),
+            (ScheduleBound::MaxDelay, ScheduleObjective::Delay),
+            (ScheduleBound::MaxDeliveredDelay, ScheduleObjective::DeliveredDelay),
         ] {
             if rng.chance(50) {
                 continue;
@@ -222,9 +256,9 @@ impl Bounds {
             // Around the optimum without the other bounds.
             let wanted = loose.best(objective)? * (0.9 + 0.8 * fraction(rng));
             match bound {
-                Bound::MaxRisk => bounds.request.max_risk = Some(wanted.min(1.0)),
-                Bound::MaxLoss => bounds.request.max_loss = Some(wanted.min(1.0)),
-                Bound::MaxDelay => bounds.request.max_delay_ms = Some(wanted),
+                ScheduleBound::MaxRisk => bounds.request.max_risk = Some(wanted.min(1.0)),
+                ScheduleBound::MaxLoss => bounds.request.max_loss = Some(wanted.min(1.0)),
+                ScheduleBound::MaxDelay => bounds.request.max_delay_ms = Some(wanted),
                 _ => bounds.request.max_delivered_delay_ms = Some(wanted),
             }
             if bounds.broken.is_none() {
@@ -235,17 +269,18 @@ impl Bounds {
         Some(bounds)
     }
 
-    fn keep(&mut self, bound: Bound, best: f64, wanted: f64) -> Option<()> {
+    fn keep(&mut self, bound: ScheduleBound, best: f64, wanted: f64) -> Option<()> {
         let near = (wanted / best - 1.0).abs() < 1e-6;
-        let possible = if bound == Bound::MinRate { wanted <= best } else { best <= wanted };
+        let possible =
+            if bound == ScheduleBound::MinRate { wanted <= best } else { best <= wanted };
         match bound {
             _ if !possible => self.broken = Some((bound, best)),
-            Bound::MinRate => self.programs.keep_rate(wanted),
-            Bound::MaxRisk => self.programs.keep_at_most(Objective::Risk, wanted),
-            Bound::MaxLoss => self.programs.keep_at_most(Objective::Loss, wanted),
-            Bound::MaxDelay => self.programs.keep_at_most(Objective::Delay, wanted),
-            Bound::MaxDeliveredDelay => {
-                self.programs.keep_at_most(Objective::DeliveredDelay, wanted);
+            ScheduleBound::MinRate => self.programs.keep_rate(wanted),
+            ScheduleBound::MaxRisk => self.programs.keep_at_most(ScheduleObjective::Risk, wanted),
+            ScheduleBound::MaxLoss => self.programs.keep_at_most(ScheduleObjective::Loss, wanted),
+            ScheduleBound::MaxDelay => self.programs.keep_at_most(ScheduleObjective::Delay, wanted),
+            ScheduleBound::MaxDeliveredDelay => {
+                self.programs.keep_at_most(ScheduleObjective::DeliveredDelay, wanted);
             }
         }
         (!near).then_some(())
@@ -254,15 +289,16 @@ impl Bounds {
 
 #[test]
 fn bounds_are_kept_or_blamed_as_the_textbook_does() {
-    let mut rng = Rng::new(5);
+    let mut rng = SeededRng::new(5);
     let (mut kept, mut broken) = (0, [0; 5]);
     for n in sizes(400) {
         let set = common_set(&mut rng, n);
         let all = columns(&set);
         let Some(bounds) = Bounds::draw(&mut rng, &set, &all) else { continue };
-        let last = [Objective::DeliveredDelay, Objective::Rate];
+        let last = [ScheduleObjective::DeliveredDelay, ScheduleObjective::Rate];
         for objective in AVERAGES.into_iter().chain(last) {
-            let request = Requirements { objectives: vec![objective], ..bounds.request.clone() };
+            let request =
+                ScheduleRequirements { objectives: vec![objective], ..bounds.request.clone() };
             let case = || format!("{set:?}\n{request:?}");
             match (plan_for(&set, &request), bounds.broken) {
                 (Ok(plan), None) => {
@@ -278,7 +314,7 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
                     }
                     let best =
                         bounds.programs.best(objective).expect("the textbook found it feasible");
-                    let value = averages.of(objective);
+                    let value = averages.value_of(objective);
                     // The optimum moves by a multiple of the rounding of a bound.
                     assert!(agree_to(1e-8, value, best), "{value} is not {best}: {}", case());
                     kept += 1;
@@ -302,25 +338,27 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
 
 #[test]
 fn the_highest_rate_within_bounds_is_the_textbooks() {
-    let mut rng = Rng::new(6);
+    let mut rng = SeededRng::new(6);
     for n in sizes(100) {
         let set = common_set(&mut rng, n);
         let all = columns(&set);
-        let mut request =
-            Requirements { objectives: vec![Objective::Rate], ..Requirements::default() };
+        let mut request = ScheduleRequirements {
+            objectives: vec![ScheduleObjective::Rate],
+            ..ScheduleRequirements::default()
+        };
         let mut programs = Programs::new(&set, &all, &request);
-        for objective in [Objective::Risk, Objective::Loss] {
+        for objective in [ScheduleObjective::Risk, ScheduleObjective::Loss] {
             // Clearly within the feasible values after the bounds before.
             let least = programs.best(objective).unwrap();
             let most = programs.worst(objective).unwrap();
             let bound = least + (0.05 + 0.5 * fraction(&mut rng)) * (most - least);
             programs.keep_at_most(objective, bound);
             match objective {
-                Objective::Risk => request.max_risk = Some(bound),
+                ScheduleObjective::Risk => request.max_risk = Some(bound),
                 _ => request.max_loss = Some(bound),
             }
         }
-        let best = programs.best(Objective::Rate).unwrap();
+        let best = programs.best(ScheduleObjective::Rate).unwrap();
         let plan = plan_for(&set, &request)
             .unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
         check_plan(&set, &request, &plan);
@@ -333,26 +371,26 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
 /// less and with more than that.
 #[test]
 fn the_second_objective_decides_among_the_best_in_the_first() {
-    let mut rng = Rng::new(7);
+    let mut rng = SeededRng::new(7);
     for n in sizes(100) {
         let set = tied_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = Requirements {
+        let request = ScheduleRequirements {
             kappa: Some(kappa),
             mu: Some(mu).filter(|_| rng.chance(50)),
-            objectives: vec![Objective::Risk, Objective::Loss],
-            ..Requirements::default()
+            objectives: vec![ScheduleObjective::Risk, ScheduleObjective::Loss],
+            ..ScheduleRequirements::default()
         };
         let programs = Programs::new(&set, &all, &request);
-        let risk = programs.best(Objective::Risk).unwrap();
+        let risk = programs.best(ScheduleObjective::Risk).unwrap();
         let plan = plan_for(&set, &request)
             .unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
         check_plan(&set, &request, &plan);
         let within = |slack: f64| {
             let mut programs = programs.clone();
-            programs.keep_at_most(Objective::Risk, risk + slack);
-            programs.best(Objective::Loss)
+            programs.keep_at_most(ScheduleObjective::Risk, risk + slack);
+            programs.best(ScheduleObjective::Loss)
         };
         let case = || format!("{risk} {set:?}\n{request:?}\n{plan:?}");
         assert!(agree(plan.averages.risk, risk), "{}", case());

@@ -3,8 +3,11 @@
 
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
-use sim::Rng;
-use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, Requirements, Risk};
+use sim::SeededRng;
+use sunder_model::{
+    ChannelModel, ChannelSet, LossProbability, PlanError, RiskProbability, ScheduleObjective,
+    ScheduleRequirements,
+};
 
 use crate::rational::{average, best, best_rate, columns, exact};
 use crate::textbook::plan_for;
@@ -22,7 +25,7 @@ const WIDE: f64 = 1e-6;
 #[test]
 fn no_gap_is_below_the_error() {
     let sets = std::env::var("EXACT_SETS").ok().and_then(|sets| sets.parse().ok()).unwrap_or(SETS);
-    let mut rng = Rng::new(18);
+    let mut rng = SeededRng::new(18);
     let mut seen = Seen::default();
     for _ in 0..sets {
         let n = 1 + rng.index(4);
@@ -30,7 +33,7 @@ fn no_gap_is_below_the_error() {
         let all = columns(&set);
         let request = extreme_need(&mut rng, &set);
         for objective in OBJECTIVES {
-            let request = Requirements { objectives: vec![objective], ..request.clone() };
+            let request = ScheduleRequirements { objectives: vec![objective], ..request.clone() };
             seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
         }
     }
@@ -48,17 +51,19 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
         (0.999_999_902_108_109_5, 0.999_999_999_996_302_7, 0.001, 0.032_790_384_672_393_83),
         (0.999_999_999_982_298_5, 0.224, 0.0, 0.000_305_022_550_195_360_6),
     ];
-    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| {
+        ChannelModel::new(RiskProbability(z), LossProbability(l), d, r).unwrap()
+    });
     let set = ChannelSet::new(channels.to_vec()).unwrap();
-    let request = Requirements {
+    let request = ScheduleRequirements {
         mu: Some(2.0),
         min_rate: Some(0.018_538_985_990_497),
-        ..Requirements::default()
+        ..ScheduleRequirements::default()
     };
     let all = columns(&set);
     let mut seen = Seen::default();
     for objective in OBJECTIVES {
-        let request = Requirements { objectives: vec![objective], ..request.clone() };
+        let request = ScheduleRequirements { objectives: vec![objective], ..request.clone() };
         seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
     }
     assert!(seen.plans == OBJECTIVES.len() && seen.error < 1e-12, "{seen:?}");
@@ -87,8 +92,8 @@ impl Seen {
     fn compare(
         &mut self,
         set: &ChannelSet,
-        request: &Requirements,
-        objective: Objective,
+        request: &ScheduleRequirements,
+        objective: ScheduleObjective,
         optimum: Option<BigRational>,
     ) {
         let case = || format!("{set:?}\n{request:?}");
@@ -115,9 +120,9 @@ impl Seen {
             }
             (Err(error), _) => panic!("{error}: {}", case()),
         };
-        let certificate = plan.optima[0];
+        let certificate = plan.certificates[0];
         let achieved = average(set, &plan.schedule, objective);
-        let sign = if objective == Objective::Rate { -1.0 } else { 1.0 };
+        let sign = if objective == ScheduleObjective::Rate { -1.0 } else { 1.0 };
         let error = (&achieved - &optimum) * exact(sign);
         // A bound is kept to within rounding, which can make the value better than the optimum.
         let is_bounded = request.max_risk.is_some() || request.max_loss.is_some();
@@ -142,7 +147,7 @@ impl Seen {
             return;
         }
         let (error, gap) = (number(&(error / &optimum)), number(&(gap / &optimum)));
-        if objective == Objective::DeliveredDelay {
+        if objective == ScheduleObjective::DeliveredDelay {
             self.wide_delivered += usize::from(gap > WIDE);
         } else {
             self.wide += usize::from(gap > WIDE);
@@ -152,7 +157,11 @@ impl Seen {
 }
 
 /// Kappa, mu and the rate are those of the request.
-fn check_means(set: &ChannelSet, request: &Requirements, schedule: &sunder_model::Schedule) {
+fn check_means(
+    set: &ChannelSet,
+    request: &ScheduleRequirements,
+    schedule: &sunder_model::ShareSchedule,
+) {
     let found = schedule.averages(set);
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
         assert!(mean.is_none_or(|mean| (mean - value).abs() < OFF), "{set:?}\n{request:?}");
@@ -164,21 +173,26 @@ fn check_means(set: &ChannelSet, request: &Requirements, schedule: &sunder_model
 }
 
 /// Channels of risks and losses near to 0 and to 1, and rates twelve decades apart.
-fn extreme_set(rng: &mut Rng, n: usize) -> ChannelSet {
+fn extreme_set(rng: &mut SeededRng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let risk = if rng.chance(5) { 1.0 } else { probability(rng) };
         let delay_ms = if rng.chance(20) { 0.0 } else { 1e6 * decades(rng, 9.0) };
-        ChannelModel::new(Risk(risk), Loss(probability(rng)), delay_ms, 1e6 * decades(rng, 12.0))
+        ChannelModel::new(
+            RiskProbability(risk),
+            LossProbability(probability(rng)),
+            delay_ms,
+            1e6 * decades(rng, 12.0),
+        )
     });
     ChannelSet::new(channels.collect::<Result<_, _>>().unwrap()).unwrap()
 }
 
 /// From 10^-`most` to 1, with every decade equally likely.
-fn decades(rng: &mut Rng, most: f64) -> f64 {
+fn decades(rng: &mut SeededRng, most: f64) -> f64 {
     10_f64.powf(-most * fraction(rng))
 }
 
-fn probability(rng: &mut Rng) -> f64 {
+fn probability(rng: &mut SeededRng) -> f64 {
     match rng.below(8) {
         0 => 0.0,
         1 => fraction(rng),
@@ -187,7 +201,7 @@ fn probability(rng: &mut Rng) -> f64 {
     }
 }
 
-fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> Requirements {
+fn extreme_need(rng: &mut SeededRng, set: &ChannelSet) -> ScheduleRequirements {
     let n = f64::from(u32::try_from(set.len()).unwrap());
     let mu = mean(rng, 1.0, n);
     let kappa = if rng.chance(20) { mu } else { mean(rng, 1.0, mu) };
@@ -198,7 +212,7 @@ fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> Requirements {
 }
 
 /// A mean from `low` to `high`: anywhere, whole, or next to a whole number.
-fn mean(rng: &mut Rng, low: f64, high: f64) -> f64 {
+fn mean(rng: &mut SeededRng, low: f64, high: f64) -> f64 {
     let mean = low + fraction(rng) * (high - low);
     let near = match rng.below(4) {
         0 => mean.round(),

@@ -1,10 +1,11 @@
 //! Requests with numbers that are far apart: tiny probabilities, rates across six decades, bounds
 //! with large rounding errors. A plan meets the whole request, and every feasible request gets one.
 
-use sim::Rng;
+use sim::SeededRng;
 use sunder_model::{
-    Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, Requirements,
-    Risk, Schedule, ShareSelection, SharedRiskGroup,
+    ChannelModel, ChannelSet, ChannelSubset, LossProbability, OptimalSchedule, PlanError,
+    RiskProbability, ScheduleBound, ScheduleObjective, ScheduleRequirements, ShareSchedule,
+    ShareSelection, SharedRiskGroup,
 };
 
 use crate::textbook::sets::{OBJECTIVES, fraction, means, requirements};
@@ -18,7 +19,7 @@ const EXACT: (f64, f64) = (1e-6, 1e-14);
 
 #[test]
 fn whatever_is_asked_is_kept_or_refused() {
-    let mut rng = Rng::new(8);
+    let mut rng = SeededRng::new(8);
     let (mut planned, mut impossible) = (0, 0);
     let mut tightest = 1.0;
     for _ in 0..REQUESTS {
@@ -33,7 +34,11 @@ fn whatever_is_asked_is_kept_or_refused() {
                 tightest = bounds.filter(|bound| *bound > 0.0).fold(tightest, f64::min);
             }
             Err(PlanError::Infeasible { bound, wanted, best }) => {
-                assert_eq!(bound == Bound::MinRate, best < wanted, "{best}: {set:?}\n{request:?}");
+                assert_eq!(
+                    bound == ScheduleBound::MinRate,
+                    best < wanted,
+                    "{best}: {set:?}\n{request:?}"
+                );
                 impossible += 1;
             }
             Err(error) => panic!("{error}: {set:?}\n{request:?}"),
@@ -47,12 +52,12 @@ fn whatever_is_asked_is_kept_or_refused() {
 }
 
 /// Channels of any kind, some of which may be in groups.
-fn set(rng: &mut Rng, n: usize) -> ChannelSet {
+fn set(rng: &mut SeededRng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let delay_ms = if rng.chance(20) { 0.0 } else { 1000.0 * decades(rng) };
         ChannelModel::new(
-            Risk(probability(rng)),
-            Loss(0.99 * probability(rng)),
+            RiskProbability(probability(rng)),
+            LossProbability(0.99 * probability(rng)),
             delay_ms,
             1e6 * decades(rng),
         )
@@ -63,19 +68,23 @@ fn set(rng: &mut Rng, n: usize) -> ChannelSet {
         let mut order: Vec<usize> = (0..n).collect();
         rng.shuffle(&mut order);
         let members: ChannelSubset = order.into_iter().take(2 + rng.index(n - 1)).collect();
-        SharedRiskGroup::new(members, Risk(probability(rng)), Loss(0.99 * probability(rng)))
-            .unwrap()
+        SharedRiskGroup::new(
+            members,
+            RiskProbability(probability(rng)),
+            LossProbability(0.99 * probability(rng)),
+        )
+        .unwrap()
     });
     let groups = groups.collect();
     ChannelSet::with_groups(channels, groups).unwrap()
 }
 
 /// From a millionth to 1, with every decade equally likely.
-fn decades(rng: &mut Rng) -> f64 {
+fn decades(rng: &mut SeededRng) -> f64 {
     10_f64.powf(-6.0 * fraction(rng))
 }
 
-fn probability(rng: &mut Rng) -> f64 {
+fn probability(rng: &mut SeededRng) -> f64 {
     match rng.below(8) {
         0 => 0.0,
         1 => 1e-6,
@@ -85,13 +94,13 @@ fn probability(rng: &mut Rng) -> f64 {
 }
 
 /// Any combination of requirements.
-fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
+fn request(rng: &mut SeededRng, set: &ChannelSet) -> ScheduleRequirements {
     let means = means(rng, set.len());
     let mut request = requirements(rng, set, means, [75, 40, 40, 40]);
-    request.max_risk = bound(rng, set, Objective::Risk).map(|risk| risk.min(1.0));
-    request.max_loss = bound(rng, set, Objective::Loss).map(|loss| loss.min(1.0));
-    request.max_delay_ms = bound(rng, set, Objective::Delay);
-    request.max_delivered_delay_ms = bound(rng, set, Objective::DeliveredDelay);
+    request.max_risk = bound(rng, set, ScheduleObjective::Risk).map(|risk| risk.min(1.0));
+    request.max_loss = bound(rng, set, ScheduleObjective::Loss).map(|loss| loss.min(1.0));
+    request.max_delay_ms = bound(rng, set, ScheduleObjective::Delay);
+    request.max_delivered_delay_ms = bound(rng, set, ScheduleObjective::DeliveredDelay);
     request.objectives = OBJECTIVES.to_vec();
     rng.shuffle(&mut request.objectives);
     request.objectives.truncate(rng.index(4));
@@ -99,16 +108,16 @@ fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
 }
 
 /// No bound, or one near the value of a selection, which may be close to zero.
-fn bound(rng: &mut Rng, set: &ChannelSet, objective: Objective) -> Option<f64> {
+fn bound(rng: &mut SeededRng, set: &ChannelSet, objective: ScheduleObjective) -> Option<f64> {
     let channels: ChannelSubset = (0..set.len()).filter(|_| rng.chance(70)).collect();
     let selection = ShareSelection::new(1 + rng.index(channels.len()), channels).ok()?;
-    let value = Schedule::constant(selection).averages(set).of(objective);
+    let value = ShareSchedule::constant(selection).averages(set).value_of(objective);
     let bound = value * 10_f64.powf(fraction(rng) - 0.2);
     rng.chance(30).then_some(bound)
 }
 
 /// A plan meets the whole request.
-fn check(set: &ChannelSet, request: &Requirements, plan: &Plan) {
+fn check(set: &ChannelSet, request: &ScheduleRequirements, plan: &OptimalSchedule) {
     let found = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{found:?}");
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {

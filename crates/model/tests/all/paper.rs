@@ -1,10 +1,10 @@
 //! The paper's own statements on sets of channels: Figure 2, its experiments, examples,
 //! corollaries.
 
-use sim::Rng;
+use sim::SeededRng;
 use sunder_model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Requirements, Risk, Schedule,
-    ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability, ScheduleObjective,
+    ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 
 use crate::textbook::sets::mixed_set;
@@ -12,14 +12,16 @@ use crate::textbook::{agree_to, best_rate, number, plan_for};
 
 /// Channels for which only the rates matter.
 fn of_rates(rates: &[f64]) -> ChannelSet {
-    let channels =
-        rates.iter().map(|rate| ChannelModel::new(Risk(0.5), Loss(0.0), 1.0, *rate).unwrap());
+    let channels = rates.iter().map(|rate| {
+        ChannelModel::new(RiskProbability(0.5), LossProbability(0.0), 1.0, *rate).unwrap()
+    });
     ChannelSet::new(channels.collect()).unwrap()
 }
 
 fn of(channels: &[(f64, f64, f64, f64)]) -> ChannelSet {
-    let channels =
-        channels.iter().map(|&(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
+    let channels = channels.iter().map(|&(z, l, d, r)| {
+        ChannelModel::new(RiskProbability(z), LossProbability(l), d, r).unwrap()
+    });
     ChannelSet::new(channels.collect()).unwrap()
 }
 
@@ -76,7 +78,7 @@ fn the_diverse_setup() {
 
 #[test]
 fn theorem_4_needs_no_subsets() {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     for n in (1..=8).cycle().take(200) {
         let set = mixed_set(&mut rng, n);
         for step in 0..=40 {
@@ -90,16 +92,20 @@ fn theorem_4_needs_no_subsets() {
 #[test]
 fn the_example_of_a_limited_schedule() {
     let set = of(&[(0.0, 0.0, 2.0, 1.0), (0.0, 0.0, 9.0, 1.0), (0.0, 0.0, 10.0, 1.0)]);
-    let objectives = vec![Objective::Delay];
-    let request =
-        Requirements { kappa: Some(2.0), mu: Some(3.0), objectives, ..Requirements::default() };
+    let objectives = vec![ScheduleObjective::Delay];
+    let request = ScheduleRequirements {
+        kappa: Some(2.0),
+        mu: Some(3.0),
+        objectives,
+        ..ScheduleRequirements::default()
+    };
     let free = plan_for(&set, &request).unwrap();
     assert!(agree_to(1e-12, free.averages.delay_ms, 6.0));
     let half_and_half = [(selection(1, 0..3), 0.5), (selection(3, 0..3), 0.5)];
-    assert_eq!(free.schedule, Schedule::new(half_and_half).unwrap());
+    assert_eq!(free.schedule, ShareSchedule::new(half_and_half).unwrap());
     let limited = plan_for(&set, &request.limited()).unwrap();
     assert!(agree_to(1e-12, limited.averages.delay_ms, 9.0));
-    assert_eq!(limited.schedule, Schedule::constant(selection(2, 0..3)));
+    assert_eq!(limited.schedule, ShareSchedule::constant(selection(2, 0..3)));
 }
 
 #[test]
@@ -118,7 +124,7 @@ fn corollary_1_identical_rates_are_always_used_in_full() {
 
 #[test]
 fn corollary_2_more_than_n_less_mu_are_used_in_full() {
-    let mut rng = Rng::new(2);
+    let mut rng = SeededRng::new(2);
     for n in (1..=12).cycle().take(500) {
         let set = mixed_set(&mut rng, n);
         for step in 0..=40 {
@@ -133,7 +139,7 @@ fn corollary_2_more_than_n_less_mu_are_used_in_full() {
 /// reached if all before it lost their share.
 #[test]
 fn the_best_values_are_the_closed_formulas() {
-    let mut rng = Rng::new(3);
+    let mut rng = SeededRng::new(3);
     for n in (1..=10).cycle().take(300) {
         let set = mixed_set(&mut rng, n);
         let channels = set.channels();
@@ -176,7 +182,10 @@ fn more_channels_can_raise_the_delay() {
     // 1 in half of the cases, 100 in the others.
     assert!(agree_to(1e-15, delay_ms(&[0, 1]), 50.5));
     assert!(agree_to(1e-15, delay_ms(&[0]), 1.0));
-    let request = Requirements { objectives: vec![Objective::Delay], ..Requirements::default() };
+    let request = ScheduleRequirements {
+        objectives: vec![ScheduleObjective::Delay],
+        ..ScheduleRequirements::default()
+    };
     assert!(agree_to(1e-12, plan_for(&set, &request).unwrap().averages.delay_ms, 1.0));
 }
 
@@ -186,7 +195,7 @@ fn the_highest_rate_of_all_and_its_schedule() {
     let rates = [5.0, 20.0, 60.0, 65.0, 100.0];
     let set = of_rates(&rates);
     let entries = rates.iter().enumerate().map(|(i, rate)| (selection(1, [i]), rate / 250.0));
-    let papers = Schedule::new(entries).unwrap();
+    let papers = ShareSchedule::new(entries).unwrap();
     assert!(agree_to(1e-14, papers.rate(&set), 250.0));
     assert!(agree_to(1e-14, set.total_rate(), 250.0));
 
@@ -198,7 +207,10 @@ fn the_highest_rate_of_all_and_its_schedule() {
     }
     let plan = plan_for(
         &set,
-        &Requirements { objectives: vec![Objective::Rate], ..Requirements::default() },
+        &ScheduleRequirements {
+            objectives: vec![ScheduleObjective::Rate],
+            ..ScheduleRequirements::default()
+        },
     )
     .unwrap();
     assert!(agree_to(1e-9, plan.averages.rate, 250.0));

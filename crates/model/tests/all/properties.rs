@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use sunder_model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Requirements, Risk,
-    Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, LossProbability, PlanRequest, RiskProbability,
+    ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 
 use crate::textbook::{agree, agree_to, number, plan_for, selections};
@@ -18,7 +18,9 @@ fn channel() -> impl Strategy<Value = ChannelModel> {
     let delay_ms = prop_oneof![1 => Just(0.0), 1 => Just(10.0), 3 => 0.0..300.0];
     let rate = prop_oneof![1 => Just(1.0), 1 => Just(100.0), 3 => 1.0..1000.0];
     let values = (probability(1.0), probability(0.95), delay_ms, rate);
-    values.prop_map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap())
+    values.prop_map(|(z, l, d, r)| {
+        ChannelModel::new(RiskProbability(z), LossProbability(l), d, r).unwrap()
+    })
 }
 
 fn set(most: usize) -> impl Strategy<Value = ChannelSet> {
@@ -53,7 +55,7 @@ fn at_most(a: f64, b: f64) -> bool {
 
 /// Schedules of Theorem 5 have the means to 1e-12 and no other k and m than the means' neighbours.
 fn check_limited(
-    schedule: &Schedule,
+    schedule: &ShareSchedule,
     set: &ChannelSet,
     kappa: f64,
     mu: f64,
@@ -69,8 +71,13 @@ fn check_limited(
     Ok(())
 }
 
-fn request(kappa: f64, mu: f64, objectives: Vec<Objective>) -> Requirements {
-    Requirements { kappa: Some(kappa), mu: Some(mu), objectives, ..Requirements::default() }
+fn request(kappa: f64, mu: f64, objectives: Vec<ScheduleObjective>) -> ScheduleRequirements {
+    ScheduleRequirements {
+        kappa: Some(kappa),
+        mu: Some(mu),
+        objectives,
+        ..ScheduleRequirements::default()
+    }
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -192,7 +199,7 @@ proptest! {
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).unwrap();
         let best = set.best_rate(mu).unwrap();
         for (i, channel) in set.channels().iter().enumerate() {
-            let (ours, papers) = (schedule.use_of(i), (channel.rate() / best).min(1.0));
+            let (ours, papers) = (schedule.channel_usage(i), (channel.rate() / best).min(1.0));
             prop_assert!((ours - papers).abs() <= 1e-12, "{ours} of channel {i} is not {papers}");
         }
         check_limited(&schedule, &set, kappa, mu)?;
@@ -218,10 +225,10 @@ proptest! {
 
     #[test]
     fn what_is_asked_for_has_its_price((set, kappa, mu) in set_and_means(6)) {
-        for objective in [Objective::Risk, Objective::Loss, Objective::Delay] {
+        for objective in [ScheduleObjective::Risk, ScheduleObjective::Loss, ScheduleObjective::Delay] {
             let free = request(kappa, mu, vec![objective]);
-            let full = Requirements { full_rate: true, ..free.clone() };
-            let value = |request: &Requirements| plan_for(&set, request).unwrap().averages.of(objective);
+            let full = ScheduleRequirements { full_rate: true, ..free.clone() };
+            let value = |request: &ScheduleRequirements| plan_for(&set, request).unwrap().averages.value_of(objective);
             let values = [&free, &full, &free.clone().limited(), &full.clone().limited()].map(value);
             let [free, full, limited, both] = values;
             let no_better = |a: f64, b: f64| a >= b - 1e-9 * b.max(1.0);
@@ -233,20 +240,20 @@ proptest! {
 
     #[test]
     fn fronts_are_monotone_between_lexicographic_optima((set, kappa, mu) in set_and_means(5)) {
-        for (first, second) in [(Objective::Risk, Objective::Loss), (Objective::Loss, Objective::Delay)] {
+        for (first, second) in [(ScheduleObjective::Risk, ScheduleObjective::Loss), (ScheduleObjective::Loss, ScheduleObjective::Delay)] {
             let request = request(kappa, mu, Vec::new());
             let front = set.pareto_front(&PlanRequest::new(request.clone()).unwrap(), first, second, 5).unwrap();
             let points = front.map(|plan| plan.unwrap().averages).collect::<Vec<_>>();
             for pair in points.windows(2) {
-                let values = (pair[0].of(first), pair[1].of(first), pair[0].of(second), pair[1].of(second));
+                let values = (pair[0].value_of(first), pair[1].value_of(first), pair[0].value_of(second), pair[1].value_of(second));
                 prop_assert!(values.0 <= values.1 + 1e-9, "{values:?}");
                 prop_assert!(values.3 <= values.2 + 1e-9 * values.2.max(1.0), "{values:?}");
             }
             for (end, order) in [(points.first(), vec![first, second]), (points.last(), vec![second, first])] {
                 // Where there is one point, it is best in both.
-                let best = plan_for(&set, &Requirements { objectives: order, ..request.clone() }).unwrap().averages;
+                let best = plan_for(&set, &ScheduleRequirements { objectives: order, ..request.clone() }).unwrap().averages;
                 for objective in [first, second] {
-                    let (end, best) = (end.unwrap().of(objective), best.of(objective));
+                    let (end, best) = (end.unwrap().value_of(objective), best.value_of(objective));
                     prop_assert!(agree_to(1e-7, end, best), "{objective:?}: {end} is not {best}");
                 }
             }
@@ -257,13 +264,16 @@ proptest! {
 /// With means that are whole but for rounding, the ends of a front are one but for rounding.
 #[test]
 fn a_front_of_one_plan_has_one_point() {
-    let channel = |risk, loss| ChannelModel::new(Risk(risk), Loss(loss), 0.0, 1.0).unwrap();
+    let channel = |risk, loss| {
+        ChannelModel::new(RiskProbability(risk), LossProbability(loss), 0.0, 1.0).unwrap()
+    };
     let wrong = channel(0.351_474_811_170_799_65, 0.348_562_641_861_242_1);
     let others = [channel(1.0, 1e-6), channel(0.0, 1e-6), channel(1.0, 1e-6)];
     let [first, best, last] = others;
     let set = ChannelSet::new(vec![first, wrong, best, last]).unwrap();
     let request = PlanRequest::new(request(1.0, 1.000_000_000_003, Vec::new())).unwrap();
-    let front = set.pareto_front(&request, Objective::Risk, Objective::Loss, 5).unwrap();
+    let front =
+        set.pareto_front(&request, ScheduleObjective::Risk, ScheduleObjective::Loss, 5).unwrap();
     for plan in front {
         plan.unwrap();
     }
@@ -275,14 +285,17 @@ fn a_front_of_one_plan_has_one_point() {
 fn rounding_leaves_no_symbol_below_the_limits() {
     let ten = vec![1.0; 10];
     for (rates, kappa, mu) in [(vec![3.0, 1.0, 1.0, 1.0], 1.0, 3.0), (ten, 3.0, 3.0)] {
-        let channels =
-            rates.iter().map(|rate| ChannelModel::new(Risk(0.1), Loss(0.1), 1.0, *rate).unwrap());
+        let channels = rates.iter().map(|rate| {
+            ChannelModel::new(RiskProbability(0.1), LossProbability(0.1), 1.0, *rate).unwrap()
+        });
         let set = ChannelSet::new(channels.collect()).unwrap();
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).unwrap();
         check_limited(&schedule, &set, kappa, mu).unwrap();
-        for objective in [Objective::Risk, Objective::Loss] {
-            let request =
-                Requirements { full_rate: true, ..request(kappa, mu, vec![objective]).limited() };
+        for objective in [ScheduleObjective::Risk, ScheduleObjective::Loss] {
+            let request = ScheduleRequirements {
+                full_rate: true,
+                ..request(kappa, mu, vec![objective]).limited()
+            };
             let plan = plan_for(&set, &request).unwrap();
             for (selection, p) in plan.schedule.entries() {
                 let kept = selection.k() >= request.min_k && selection.m() >= request.min_m;
@@ -296,7 +309,7 @@ fn rounding_leaves_no_symbol_below_the_limits() {
 #[test]
 fn tiny_risks_and_losses_are_exact() {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-12 * b;
-    let small = ChannelModel::new(Risk(1e-3), Loss(1e-3), 1.0, 1.0).unwrap();
+    let small = ChannelModel::new(RiskProbability(1e-3), LossProbability(1e-3), 1.0, 1.0).unwrap();
     let five = ChannelSet::new(vec![small; 5]).unwrap();
     let all = five.properties(selection(5, five.all()));
     assert!(close(all.risk, 1e-15), "{}", all.risk);
@@ -307,7 +320,8 @@ fn tiny_risks_and_losses_are_exact() {
     assert!(close(five.subset_risk(selection(4, five.all())), four));
     assert!(close(five.subset_loss(selection(2, five.all())), four));
     // And the probability of delivery if nearly all is lost: 20 channels of 1e-6.
-    let lossy = ChannelModel::new(Risk(1e-6), Loss(1.0 - 1e-6), 1.0, 1.0).unwrap();
+    let lossy =
+        ChannelModel::new(RiskProbability(1e-6), LossProbability(1.0 - 1e-6), 1.0, 1.0).unwrap();
     let twenty = ChannelSet::new(vec![lossy; 20]).unwrap();
     let every = twenty.properties(selection(20, twenty.all()));
     assert!(close(every.risk, 1e-120), "{}", every.risk);

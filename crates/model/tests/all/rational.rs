@@ -7,7 +7,8 @@ pub(crate) mod simplex;
 use num_rational::BigRational;
 use num_traits::{One, Zero};
 use sunder_model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, Requirements, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, ScheduleObjective, ScheduleRequirements,
+    ShareSchedule, ShareSelection,
 };
 
 use simplex::{Relation, Row, minimise};
@@ -64,12 +65,14 @@ impl Column {
     }
 
     /// The total whose mean over symbols sent is the schedule's average.
-    fn of(&self, objective: Objective) -> BigRational {
+    fn of(&self, objective: ScheduleObjective) -> BigRational {
         match objective {
-            Objective::Risk => self.risk.clone(),
-            Objective::Loss => self.loss.clone(),
-            Objective::Delay => &self.delayed_ms / &self.delivered,
-            Objective::DeliveredDelay | Objective::Rate => unreachable!("not a weighted average"),
+            ScheduleObjective::Risk => self.risk.clone(),
+            ScheduleObjective::Loss => self.loss.clone(),
+            ScheduleObjective::Delay => &self.delayed_ms / &self.delivered,
+            ScheduleObjective::DeliveredDelay | ScheduleObjective::Rate => {
+                unreachable!("not a weighted average")
+            }
         }
     }
 
@@ -106,7 +109,11 @@ pub(crate) fn best_rate(set: &ChannelSet, mu: &BigRational) -> BigRational {
 
 /// The average of a schedule that `objective` is about. Its proportions are taken as fractions of
 /// their sum.
-pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objective) -> BigRational {
+pub(crate) fn average(
+    set: &ChannelSet,
+    schedule: &ShareSchedule,
+    objective: ScheduleObjective,
+) -> BigRational {
     let entries: Vec<(Column, BigRational)> =
         schedule.entries().iter().map(|(t, p)| (Column::new(set, *t), exact(*p))).collect();
     let sum = |of: &dyn Fn(&Column) -> BigRational| {
@@ -114,10 +121,10 @@ pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objectiv
     };
     let all = sum(&|_| BigRational::one());
     match objective {
-        Objective::DeliveredDelay => {
+        ScheduleObjective::DeliveredDelay => {
             sum(&|column| column.delayed_ms.clone()) / sum(&|column| column.delivered.clone())
         }
-        Objective::Rate => {
+        ScheduleObjective::Rate => {
             let rates = set.channels().iter().enumerate().filter_map(|(i, channel)| {
                 let used = sum(&|column| column.uses(i)) / &all;
                 (!used.is_zero()).then(|| exact(channel.rate()) / used)
@@ -133,8 +140,8 @@ pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objectiv
 pub(crate) fn best(
     set: &ChannelSet,
     all: &[Column],
-    request: &Requirements,
-    objective: Objective,
+    request: &ScheduleRequirements,
+    objective: ScheduleObjective,
 ) -> Option<BigRational> {
     let is_kept = |column: &&Column| {
         column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
@@ -171,7 +178,7 @@ pub(crate) fn best(
         columns.iter().map(|column| of(column)).collect()
     };
     match objective {
-        Objective::Rate => {
+        ScheduleObjective::Rate => {
             for (i, channel) in set.channels().iter().enumerate() {
                 rows.push(row(&|c| c.uses(i), Relation::AtMost, exact(channel.rate())));
             }
@@ -179,7 +186,7 @@ pub(crate) fn best(
             // No symbol at all keeps these rows too: then there is no schedule.
             (!value.is_zero()).then_some(-value)
         }
-        Objective::DeliveredDelay => {
+        ScheduleObjective::DeliveredDelay => {
             rows.push(row(&|c| c.delivered.clone(), Relation::Equal, BigRational::one()));
             minimise(&costs(&|c| c.delayed_ms.clone()), &rows)
         }

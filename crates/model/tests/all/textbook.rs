@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 
 use simplex::{Answer, Relation, Row, dot};
 use sunder_model::{
-    Averages, ChannelSet, ChannelSubset, Objective, Plan, PlanError, PlanRequest, Requirements,
-    Schedule, ShareSelection,
+    ChannelSet, ChannelSubset, OptimalSchedule, PlanError, PlanRequest, ScheduleAverages,
+    ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 
 /// A count as `f64`.
@@ -19,7 +19,10 @@ pub(crate) fn number(count: usize) -> f64 {
 }
 
 /// The plan for requirements, if they are consistent.
-pub(crate) fn plan_for(set: &ChannelSet, requirements: &Requirements) -> Result<Plan, PlanError> {
+pub(crate) fn plan_for(
+    set: &ChannelSet,
+    requirements: &ScheduleRequirements,
+) -> Result<OptimalSchedule, PlanError> {
     set.plan(&PlanRequest::new(requirements.clone())?)
 }
 
@@ -145,12 +148,14 @@ impl Column {
     }
 
     /// The weight whose sum times p is the schedule's average.
-    pub(crate) fn of(&self, objective: Objective) -> f64 {
+    pub(crate) fn of(&self, objective: ScheduleObjective) -> f64 {
         match objective {
-            Objective::Risk => self.risk,
-            Objective::Loss => self.loss,
-            Objective::Delay => self.delay_ms,
-            Objective::DeliveredDelay | Objective::Rate => unreachable!("not a weighted average"),
+            ScheduleObjective::Risk => self.risk,
+            ScheduleObjective::Loss => self.loss,
+            ScheduleObjective::Delay => self.delay_ms,
+            ScheduleObjective::DeliveredDelay | ScheduleObjective::Rate => {
+                unreachable!("not a weighted average")
+            }
         }
     }
 }
@@ -184,7 +189,7 @@ pub(crate) fn best_rate(set: &ChannelSet, mu: f64) -> f64 {
 }
 
 /// The averages of a schedule, by the formulas.
-pub(crate) fn averages(set: &ChannelSet, schedule: &Schedule) -> Averages {
+pub(crate) fn averages(set: &ChannelSet, schedule: &ShareSchedule) -> ScheduleAverages {
     let columns: Vec<Column> =
         schedule.entries().iter().map(|(selection, _)| Column::new(set, *selection)).collect();
     let weights: Vec<f64> = schedule.entries().iter().map(|(_, p)| *p).collect();
@@ -193,7 +198,7 @@ pub(crate) fn averages(set: &ChannelSet, schedule: &Schedule) -> Averages {
     let uses = (0..set.len())
         .map(|i| mean(&|column| if column.selection.channels().contains(i) { 1.0 } else { 0.0 }));
     let rates = set.channels().iter().zip(uses).map(|(channel, used)| channel.rate() / used);
-    Averages {
+    ScheduleAverages {
         kappa: mean(&|column| number(column.selection.k())),
         mu: mean(&|column| number(column.selection.m())),
         risk: mean(&|column| column.risk),
@@ -216,7 +221,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// The rows of IV-B for the request's kappa and mu, those of IV-D if it asks for the full rate,
     /// over the (k, M) that IV-E leaves. The request's bounds are left out.
-    pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &Requirements) -> Self {
+    pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &ScheduleRequirements) -> Self {
         let kept = |column: &&Column| {
             let (k, channels) = (column.selection.k(), column.selection.channels());
             let mut delays: Vec<f64> =
@@ -258,8 +263,8 @@ impl Programs {
     }
 
     /// Bounds a property from above.
-    pub(crate) fn keep_at_most(&mut self, objective: Objective, value: f64) {
-        if objective == Objective::DeliveredDelay {
+    pub(crate) fn keep_at_most(&mut self, objective: ScheduleObjective, value: f64) {
+        if objective == ScheduleObjective::DeliveredDelay {
             self.add(Relation::AtMost, 0.0, |column| column.delayed_ms - value * column.delivered);
         } else {
             self.add(Relation::AtMost, value, |column| column.of(objective));
@@ -267,20 +272,20 @@ impl Programs {
     }
 
     /// The best value of a property; `None` if no p keeps the rows.
-    pub(crate) fn best(&self, objective: Objective) -> Option<f64> {
+    pub(crate) fn best(&self, objective: ScheduleObjective) -> Option<f64> {
         match objective {
-            Objective::Rate => self.highest_rate(),
-            Objective::DeliveredDelay => self.least_delivered_delay(),
+            ScheduleObjective::Rate => self.highest_rate(),
+            ScheduleObjective::DeliveredDelay => self.least_delivered_delay(),
             _ => self.extreme(objective, 1.0),
         }
     }
 
     /// The highest value of an average.
-    pub(crate) fn worst(&self, objective: Objective) -> Option<f64> {
+    pub(crate) fn worst(&self, objective: ScheduleObjective) -> Option<f64> {
         self.extreme(objective, -1.0)
     }
 
-    fn extreme(&self, objective: Objective, sign: f64) -> Option<f64> {
+    fn extreme(&self, objective: ScheduleObjective, sign: f64) -> Option<f64> {
         let costs: Vec<f64> =
             self.columns.iter().map(|column| sign * column.of(objective)).collect();
         let mut rows = self.rows.clone();

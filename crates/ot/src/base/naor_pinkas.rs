@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::base::points::{
-    KeyDerivation, POINT_LEN, decode, decode_nonzero, encode, hash_to_point, scalar,
+    OtKeyDerivation, POINT_LEN, decode, decode_nonzero, encode, hash_to_point, scalar,
 };
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
@@ -33,13 +33,13 @@ pub const fn receiver_len(count: usize) -> usize {
 }
 
 /// The sender, which has sent its message.
-pub struct Sender {
+pub struct NaorPinkasSender {
     secret: Zeroizing<Scalar>,
     sum: RistrettoPoint,
     message: [u8; SENDER_LEN],
 }
 
-impl Sender {
+impl NaorPinkasSender {
     /// A sender and its message. The seed is uniformly random, secret, and used once.
     pub fn new(seed: Block) -> (Self, [u8; SENDER_LEN]) {
         let mut prg = Prg::new(seed);
@@ -67,7 +67,7 @@ impl Sender {
             let shared = decode(message, i)? * *half;
             halves.extend([shared, *sum - shared]);
         }
-        let derivation = KeyDerivation::new(KEY_DOMAIN, &[&self.message]);
+        let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[&self.message]);
         let keys = Zeroizing::new(derivation.keys(&halves, message, 2));
         Ok(keys.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
     }
@@ -98,6 +98,6 @@ pub fn receive(
         halves.push(point * *Zeroizing::new(secret.div_by_2()));
     }
     let sent = encode(first.iter());
-    let keys = KeyDerivation::new(KEY_DOMAIN, &[message]).keys(&halves, &sent, 1);
+    let keys = OtKeyDerivation::new(KEY_DOMAIN, &[message]).keys(&halves, &sent, 1);
     Ok((keys, sent))
 }

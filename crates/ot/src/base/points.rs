@@ -46,9 +46,9 @@ pub(crate) fn decode_nonzero(message: &[u8], at: usize) -> Result<RistrettoPoint
 
 /// Makes keys of shared points. A key depends on the protocol, on all that was sent before the
 /// receiver's points, on the number of the transfer, and on the receiver's point in it.
-pub(crate) struct KeyDerivation(Sha256);
+pub(crate) struct OtKeyDerivation(Sha256);
 
-impl KeyDerivation {
+impl OtKeyDerivation {
     pub(crate) fn new(domain: &[u8], sent: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         hash.update(domain);

@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::base::points::{
-    KeyDerivation, POINT_LEN, decode, decode_nonzero, hash_to_point, scalar,
+    OtKeyDerivation, POINT_LEN, decode, decode_nonzero, hash_to_point, scalar,
 };
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
@@ -39,7 +39,7 @@ const POINT_DOMAIN: &[u8; 16] = b"sunder ot base T";
 const KEY_DOMAIN: &[u8; 16] = b"sunder ot base K";
 
 /// From how many transfers on a table of multiples of the sender's point saves more than it costs.
-const TABLE_FROM: usize = 64;
+const MIN_TABLE_TRANSFERS: usize = 64;
 
 /// The length of the receiver's message in bytes, for a number of transfers.
 pub const fn receiver_len(count: usize) -> usize {
@@ -47,12 +47,12 @@ pub const fn receiver_len(count: usize) -> usize {
 }
 
 /// The sender, which has sent its message.
-pub struct Sender {
+pub struct RistrettoOtSender {
     secret: Zeroizing<Scalar>,
     message: [u8; SENDER_LEN],
 }
 
-impl Sender {
+impl RistrettoOtSender {
     /// A sender and its message. The seed is uniformly random, secret, and used once.
     pub fn new(seed: Block) -> (Self, [u8; SENDER_LEN]) {
         let secret = scalar(&mut Prg::new(seed));
@@ -74,19 +74,19 @@ impl Sender {
             let shared = decode(points, i)? * *half;
             halves.extend([shared, shared - *difference]);
         }
-        let derivation = KeyDerivation::new(KEY_DOMAIN, &[salt, &self.message]);
+        let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[salt, &self.message]);
         let keys = Zeroizing::new(derivation.keys(&halves, points, 2));
         Ok(keys.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
     }
 }
 
 /// The receiver, which has sent its message.
-pub struct Receiver {
+pub struct RistrettoOtReceiver {
     secrets: Zeroizing<Vec<Scalar>>,
     message: Vec<u8>,
 }
 
-impl Receiver {
+impl RistrettoOtReceiver {
     /// The receiver of `count` transfers, and its message of [`receiver_len`] bytes. The seed is
     /// uniformly random, secret, and used once.
     ///
@@ -136,7 +136,7 @@ impl Receiver {
     pub fn receive(self, message: &[u8]) -> Result<Vec<Block>, Error> {
         check_len(message, SENDER_LEN)?;
         let point = decode_nonzero(message, 0)?;
-        let halves: Vec<RistrettoPoint> = if self.secrets.len() < TABLE_FROM {
+        let halves: Vec<RistrettoPoint> = if self.secrets.len() < MIN_TABLE_TRANSFERS {
             self.secrets.iter().map(|secret| point * secret).collect()
         } else {
             let table = RistrettoBasepointTable::create(&point);
@@ -144,7 +144,7 @@ impl Receiver {
         };
         let halves = Zeroizing::new(halves);
         let (salt, points) = self.message.split_at(SALT_LEN);
-        let derivation = KeyDerivation::new(KEY_DOMAIN, &[salt, message]);
+        let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[salt, message]);
         Ok(derivation.keys(&halves, points, 1))
     }
 }

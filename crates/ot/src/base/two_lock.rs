@@ -19,13 +19,13 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConditionallySelectable as _;
 use zeroize::Zeroizing;
 
-pub use key::SecretKey;
+pub use key::TwoLockSecretKey;
 pub use number::MODULUS_BITS;
 
 use crate::Error;
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
-use number::{Modulus, NUMBER_LEN, Number};
+use number::{NUMBER_LEN, TwoLockModulus, TwoLockResidue};
 
 const KEY_DOMAIN: &[u8; 16] = b"sunder ot 2-lock";
 
@@ -41,15 +41,15 @@ pub const fn answer_len(count: usize) -> usize {
 }
 
 /// The sender, which has sent its first message.
-pub struct Sender<'a> {
-    key: &'a SecretKey,
+pub struct TwoLockSender<'a> {
+    key: &'a TwoLockSecretKey,
     keys: Zeroizing<Vec<Block>>,
 }
 
-impl<'a> Sender<'a> {
+impl<'a> TwoLockSender<'a> {
     /// The sender of `count` transfers, and its message of [`locked_len`] bytes. The seed is
     /// uniformly random, secret, and used once.
-    pub fn new(key: &'a SecretKey, seed: Block, count: usize) -> (Self, Vec<u8>) {
+    pub fn new(key: &'a TwoLockSecretKey, seed: Block, count: usize) -> (Self, Vec<u8>) {
         let mut prg = Prg::new(seed);
         let modulus = key.modulus();
         let mut message = modulus.to_bytes();
@@ -70,7 +70,7 @@ impl<'a> Sender<'a> {
     pub fn receive(self, message: &[u8]) -> Result<(Vec<[Block; 2]>, Vec<u8>), Error> {
         check_len(message, answer_len(self.keys.len() / 2))?;
         let modulus = self.key.modulus();
-        let numbers: Vec<Number> = message
+        let numbers: Vec<TwoLockResidue> = message
             .chunks_exact(NUMBER_LEN)
             .enumerate()
             .map(|(i, bytes)| modulus.number(bytes).ok_or(Error::Number(i)))
@@ -82,15 +82,15 @@ impl<'a> Sender<'a> {
 }
 
 /// The receiver, which has sent its message.
-pub struct Receiver {
-    modulus: Modulus,
+pub struct TwoLockReceiver {
+    modulus: TwoLockModulus,
     /// The chosen locked numbers.
-    chosen: Vec<Number>,
+    chosen: Vec<TwoLockResidue>,
     /// The inverses of the receiver's locks, without e.
-    inverses: Vec<Number>,
+    inverses: Vec<TwoLockResidue>,
 }
 
-impl Receiver {
+impl TwoLockReceiver {
     /// The receiver of `count` transfers and its message of [`answer_len`] bytes, from the sender's
     /// first message. The seed is uniformly random, secret, and used once.
     ///
@@ -107,7 +107,7 @@ impl Receiver {
         check_argument("bytes of choices", choices.len(), bytes_of(count))?;
         check_len(message, locked_len(count))?;
         let (modulus, locked) = message.split_at(NUMBER_LEN);
-        let modulus = Modulus::from_bytes(modulus).ok_or(Error::Modulus(MODULUS_BITS))?;
+        let modulus = TwoLockModulus::from_bytes(modulus).ok_or(Error::Modulus(MODULUS_BITS))?;
         let mut chosen = Vec::with_capacity(count);
         for (i, pair) in locked.chunks_exact(2 * NUMBER_LEN).enumerate() {
             let (zero, one) = pair.split_at(NUMBER_LEN);
@@ -121,7 +121,7 @@ impl Receiver {
             chosen.push(modulus.number(&bytes).ok_or(Error::Number(2 * i))?);
         }
         let mut prg = Prg::new(seed);
-        let locks: Vec<Number> = chosen.iter().map(|_| modulus.random(&mut prg)).collect();
+        let locks: Vec<TwoLockResidue> = chosen.iter().map(|_| modulus.random(&mut prg)).collect();
         let inverses = modulus.inverses(&locks).ok_or(Error::Modulus(MODULUS_BITS))?;
         let message = chosen
             .iter()
@@ -152,7 +152,7 @@ impl Receiver {
     }
 }
 
-fn key_of(modulus: &Modulus, transfer: usize, number: &Number) -> Block {
+fn key_of(modulus: &TwoLockModulus, transfer: usize, number: &TwoLockResidue) -> Block {
     let hash = Sha256::new()
         .chain_update(KEY_DOMAIN)
         .chain_update((transfer as u64).to_be_bytes())

@@ -20,7 +20,7 @@ pub(super) const PROOF_LEN: usize = 16 + 16 * BASE_TRANSFERS;
 /// The number of blocks at the beginning of a leaf's stream that make its value.
 pub(super) const VALUE_BLOCKS: u64 = 2;
 
-type Value = [u8; 32];
+type OtLeafValue = [u8; 32];
 
 /// What a receiver sends of the leaves of a tree. The values are the beginnings of their streams.
 pub(super) fn commit(leaves: &[Block]) -> [u8; COMMITMENT_LEN] {
@@ -57,17 +57,17 @@ pub(super) fn is_committed(leaves: &[Block], choices: &[u8], commitment: &[u8]) 
     Sha256::digest(values.as_flattened()).ct_eq(hash)
 }
 
-fn values(leaves: &[Block]) -> Zeroizing<Vec<Value>> {
+fn values(leaves: &[Block]) -> Zeroizing<Vec<OtLeafValue>> {
     let value = |leaf: &Block| {
-        let mut value = Value::default();
+        let mut value = OtLeafValue::default();
         Prg::new(*leaf).fill_bytes(&mut value);
         value
     };
     Zeroizing::new(leaves.iter().map(value).collect())
 }
 
-fn sum_of(values: &[Value]) -> Value {
-    let mut sum = Value::default();
+fn sum_of(values: &[OtLeafValue]) -> OtLeafValue {
+    let mut sum = OtLeafValue::default();
     for value in values {
         sum.iter_mut().zip(value).for_each(|(sum, byte)| *sum ^= byte);
     }

@@ -2,16 +2,16 @@
 //! for each transfer.
 
 use blocks::Block;
-use blocks::aes::Kernel;
-use blocks::lanes::{Job, Lanes, MAX_WIDTH};
+use blocks::aes::AesKernel;
+use blocks::lanes::{KernelJob, Lanes, MAX_WIDTH};
 use blocks::transpose::transpose;
 use zeroize::Zeroize as _;
 
-use crate::extension::{BASE_TRANSFERS, Kind};
+use crate::extension::{BASE_TRANSFERS, OtExtensionKind};
 
 /// Memory that is used again for each piece, wiped on drop.
 #[derive(Default)]
-pub(super) struct Matrix {
+pub(super) struct OtBitMatrix {
     /// The length of a row in blocks: what is used of it, rounded up to whole vectors.
     stride: usize,
     /// The places in the streams of the leaves that make a row.
@@ -24,9 +24,9 @@ pub(super) struct Matrix {
     columns: Vec<Block>,
 }
 
-impl Matrix {
+impl OtBitMatrix {
     /// Sets the width of the rows, in blocks, and from which block on streams are used.
-    pub(super) fn begin(&mut self, kind: Kind, width: usize, first: u64) {
+    pub(super) fn begin(&mut self, kind: OtExtensionKind, width: usize, first: u64) {
         self.stride = width.next_multiple_of(MAX_WIDTH);
         let counters = first..first.wrapping_add(self.stride as u64);
         self.counters.clear();
@@ -38,7 +38,12 @@ impl Matrix {
 
     /// Stretches all leaves of a tree by AES-128 in counter mode: row b of the tree becomes the sum
     /// of those whose number has bit b. Returns the sum of all.
-    pub(super) fn fold_all(&mut self, kind: Kind, tree: usize, seeds: &[Block]) -> &[Block] {
+    pub(super) fn fold_all(
+        &mut self,
+        kind: OtExtensionKind,
+        tree: usize,
+        seeds: &[Block],
+    ) -> &[Block] {
         self.fold(kind, tree, seeds, None);
         &self.leaves[..self.stride]
     }
@@ -47,7 +52,7 @@ impl Matrix {
     /// of the offset is 1.
     pub(super) fn fold_known(
         &mut self,
-        kind: Kind,
+        kind: OtExtensionKind,
         tree: usize,
         seeds: &[Block],
         (sent, offset): (&[u8], Block),
@@ -58,9 +63,9 @@ impl Matrix {
         self.fold(kind, tree, seeds, Some(offset));
     }
 
-    fn fold(&mut self, kind: Kind, tree: usize, seeds: &[Block], offset: Option<Block>) {
+    fn fold(&mut self, kind: OtExtensionKind, tree: usize, seeds: &[Block], offset: Option<Block>) {
         let len = kind.bits() * self.stride;
-        Kernel::best().run(Fold {
+        AesKernel::best().run(OtTreeFoldJob {
             counters: &self.counters,
             seeds,
             leaves: &mut self.leaves,
@@ -98,7 +103,7 @@ fn resize(blocks: &mut Vec<Block>, len: usize) {
     blocks.resize(len, Block::ZERO);
 }
 
-impl Drop for Matrix {
+impl Drop for OtBitMatrix {
     fn drop(&mut self) {
         self.leaves.zeroize();
         self.rows.zeroize();
@@ -106,7 +111,7 @@ impl Drop for Matrix {
     }
 }
 
-struct Fold<'a> {
+struct OtTreeFoldJob<'a> {
     counters: &'a [Block],
     seeds: &'a [Block],
     leaves: &'a mut [Block],
@@ -116,7 +121,7 @@ struct Fold<'a> {
     sent: Option<(&'a [Block], Block, usize)>,
 }
 
-impl Job for Fold<'_> {
+impl KernelJob for OtTreeFoldJob<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -128,10 +133,10 @@ impl Job for Fold<'_> {
         let (first, known) = leaves.split_at_mut(unknown * stride);
         first.fill(0);
         match &self.seeds[unknown..] {
-            [first, second] => stretch(lanes, &[*first, *second], counters, known),
+            [first, second] => expand_seeds(lanes, &[*first, *second], counters, known),
             seeds => {
                 for (seed, leaf) in seeds.iter().zip(known.chunks_exact_mut(stride)) {
-                    stretch(lanes, &[*seed], counters, leaf);
+                    expand_seeds(lanes, &[*seed], counters, leaf);
                 }
             }
         }
@@ -167,7 +172,7 @@ impl Job for Fold<'_> {
 /// Encrypts the counters under each seed. Each step of a key's schedule waits for the one before
 /// it, so that two take hardly longer than one.
 #[inline(always)]
-fn stretch<L: Lanes, const N: usize>(
+fn expand_seeds<L: Lanes, const N: usize>(
     lanes: L,
     seeds: &[Block; N],
     counters: &[u8],

@@ -9,30 +9,30 @@ use crate::Error;
 use crate::bits::bytes_of;
 use crate::error::check_argument;
 use crate::extension::check::{self, RowHash};
-use crate::extension::matrix::Matrix;
+use crate::extension::matrix::OtBitMatrix;
 use crate::extension::sender::{hash_of_session, session_of};
-use crate::extension::{BASE_TRANSFERS, Extension, PIECE, SALT_LEN, tree};
+use crate::extension::{BASE_TRANSFERS, OtExtension, PIECE_TRANSFERS, SALT_LEN, tree};
 
 /// The receiver of extended transfers.
-pub struct Receiver {
-    extension: Extension,
+pub struct OtExtensionReceiver {
+    extension: OtExtension,
     /// The leaves of all trees, and how many blocks of their streams were used.
     leaves: Zeroizing<Vec<Block>>,
-    used: u64,
+    blocks_used: u64,
     /// What hides the choices in proofs.
     masks: Prg,
     hash: MiTccr,
     session: [u8; 32],
     pieces: u64,
     transfers: u64,
-    matrix: Matrix,
+    matrix: OtBitMatrix,
 }
 
-impl Receiver {
+impl OtExtensionReceiver {
     /// The receiver whose base transfers, in which it is the sender, have these keys, and its
     /// message that sets the sender up. The seed is uniformly random, secret, and used once.
     pub fn new(
-        extension: Extension,
+        extension: OtExtension,
         keys: &[[Block; 2]; BASE_TRANSFERS],
         seed: Block,
     ) -> (Self, Vec<u8>) {
@@ -51,11 +51,11 @@ impl Receiver {
         }
         let session = session_of(extension, &message);
         let hash = hash_of_session(&session);
-        let matrix = Matrix::default();
+        let matrix = OtBitMatrix::default();
         let receiver = Self {
             extension,
             leaves,
-            used: check::VALUE_BLOCKS,
+            blocks_used: check::VALUE_BLOCKS,
             masks,
             hash,
             session,
@@ -67,7 +67,7 @@ impl Receiver {
     }
 
     /// Makes correlated transfers, as many as `out` has blocks, by packed choices. The message for
-    /// the sender, [`Extension::message_len`] bytes, is appended to `message`.
+    /// the sender, [`OtExtension::message_len`] bytes, is appended to `message`.
     ///
     /// # Errors
     /// If the number of choices is not that of transfers, in whole bytes.
@@ -79,7 +79,9 @@ impl Receiver {
     ) -> Result<(), Error> {
         check_argument("bytes of choices", choices.len(), bytes_of(out.len()))?;
         message.reserve(self.extension.message_len(out.len()));
-        for (choices, out) in choices.chunks(PIECE / 8).zip(out.chunks_mut(PIECE)) {
+        for (choices, out) in
+            choices.chunks(PIECE_TRANSFERS / 8).zip(out.chunks_mut(PIECE_TRANSFERS))
+        {
             self.extend_piece(choices, out.len(), message);
             self.matrix.copy_columns(out);
         }
@@ -107,10 +109,10 @@ impl Receiver {
 
     /// Leaves the columns of a piece in the matrix.
     fn extend_piece(&mut self, choices: &[u8], count: usize, message: &mut Vec<u8>) {
-        let Extension { kind, .. } = self.extension;
+        let OtExtension { kind, .. } = self.extension;
         let width = self.extension.width(count);
-        self.matrix.begin(kind, width, self.used);
-        self.used += width as u64;
+        self.matrix.begin(kind, width, self.blocks_used);
+        self.blocks_used += width as u64;
         let mut row = Zeroizing::new(vec![Block::ZERO; width]);
         Block::bytes_of_mut(&mut row)[..choices.len()].copy_from_slice(choices);
         if self.extension.is_checked() {

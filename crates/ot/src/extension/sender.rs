@@ -9,34 +9,34 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::Error;
 use crate::error::check_len;
 use crate::extension::check::{self, COMMITMENT_LEN, RowHash};
-use crate::extension::matrix::Matrix;
-use crate::extension::{BASE_TRANSFERS, Extension, PIECE, SALT_LEN, tree};
+use crate::extension::matrix::OtBitMatrix;
+use crate::extension::{BASE_TRANSFERS, OtExtension, PIECE_TRANSFERS, SALT_LEN, tree};
 
 /// The sender of extended transfers.
-pub struct Sender {
-    extension: Extension,
+pub struct OtExtensionSender {
+    extension: OtExtension,
     offset: Block,
     /// The leaves of all trees, and how many blocks of their streams were used. The first of each
     /// tree is not known.
     leaves: Zeroizing<Vec<Block>>,
-    used: u64,
+    blocks_used: u64,
     hash: MiTccr,
     session: [u8; 32],
     pieces: u64,
     transfers: u64,
     has_ended: bool,
-    matrix: Matrix,
+    matrix: OtBitMatrix,
 }
 
-impl Sender {
+impl OtExtensionSender {
     /// The sender with a uniformly random secret offset, whose bits were its choices in the base
     /// transfers, in which it was the receiver; with the keys that it chose, and the receiver's
     /// message.
     ///
     /// # Errors
-    /// If the message has not [`Extension::set_up_len`] bytes, or is inconsistent.
+    /// If the message has not [`OtExtension::set_up_len`] bytes, or is inconsistent.
     pub fn new(
-        extension: Extension,
+        extension: OtExtension,
         offset: Block,
         keys: &[Block; BASE_TRANSFERS],
         message: &[u8],
@@ -70,12 +70,12 @@ impl Sender {
         }
         let session = session_of(extension, message);
         let hash = hash_of_session(&session);
-        let matrix = Matrix::default();
+        let matrix = OtBitMatrix::default();
         Ok(Self {
             extension,
             offset,
             leaves,
-            used: check::VALUE_BLOCKS,
+            blocks_used: check::VALUE_BLOCKS,
             hash,
             session,
             pieces: 0,
@@ -93,11 +93,13 @@ impl Sender {
     /// Makes correlated transfers, as many as `out` has blocks, from the receiver's message.
     ///
     /// # Errors
-    /// If the message has not [`Extension::message_len`] bytes, or is inconsistent, or an earlier
+    /// If the message has not [`OtExtension::message_len`] bytes, or is inconsistent, or an earlier
     /// one was.
     pub fn extend(&mut self, message: &[u8], out: &mut [Block]) -> Result<(), Error> {
         self.check(message, out.len())?;
-        let pieces = message.chunks(self.extension.piece_len(PIECE)).zip(out.chunks_mut(PIECE));
+        let pieces = message
+            .chunks(self.extension.piece_len(PIECE_TRANSFERS))
+            .zip(out.chunks_mut(PIECE_TRANSFERS));
         for (message, out) in pieces {
             self.extend_piece(message, out.len())?;
             self.matrix.copy_columns(out);
@@ -113,7 +115,9 @@ impl Sender {
     /// As [`Self::extend`].
     pub fn random(&mut self, message: &[u8], out: &mut [[Block; 2]]) -> Result<(), Error> {
         self.check(message, out.len())?;
-        let pieces = message.chunks(self.extension.piece_len(PIECE)).zip(out.chunks_mut(PIECE));
+        let pieces = message
+            .chunks(self.extension.piece_len(PIECE_TRANSFERS))
+            .zip(out.chunks_mut(PIECE_TRANSFERS));
         for (message, out) in pieces {
             self.extend_piece(message, out.len())?;
             for (pair, column) in out.iter_mut().zip(self.matrix.columns()) {
@@ -134,10 +138,10 @@ impl Sender {
 
     /// Leaves the columns of a piece in the matrix.
     fn extend_piece(&mut self, message: &[u8], count: usize) -> Result<(), Error> {
-        let Extension { kind, .. } = self.extension;
+        let OtExtension { kind, .. } = self.extension;
         let width = self.extension.width(count);
-        self.matrix.begin(kind, width, self.used);
-        self.used += width as u64;
+        self.matrix.begin(kind, width, self.blocks_used);
+        self.blocks_used += width as u64;
         let (sent_rows, proof) = message.split_at(self.extension.rows_len(count));
         let of_trees =
             self.leaves.chunks_exact(kind.leaves()).zip(sent_rows.chunks_exact(16 * width));
@@ -164,7 +168,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for OtExtensionSender {
     fn drop(&mut self) {
         self.offset.zeroize();
     }
@@ -175,7 +179,7 @@ fn to_block(bytes: &[u8]) -> Block {
 }
 
 /// What both ends know of a set-up.
-pub(super) fn session_of(extension: Extension, message: &[u8]) -> [u8; 32] {
+pub(super) fn session_of(extension: OtExtension, message: &[u8]) -> [u8; 32] {
     Sha256::new()
         .chain_update(b"sunder ot session")
         .chain_update((extension.kind.bits() as u64).to_be_bytes())

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
 
 /// Made once: it takes some tenths of a second.
-pub(crate) static KEY: LazyLock<two_lock::SecretKey> =
-    LazyLock::new(|| two_lock::SecretKey::generate(Block::from(1)));
+pub(crate) static KEY: LazyLock<two_lock::TwoLockSecretKey> =
+    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(Block::from(1)));
 
 /// `count` packed choices.
 pub(crate) fn choices(seed: u128, count: usize) -> Vec<u8> {
@@ -39,9 +39,9 @@ proptest! {
     #[test]
     fn ristretto_transfers_the_chosen_keys(seed in any::<u128>(), count in 0usize..140) {
         let choices = choices(seed, count);
-        let (sender, from_sender) = ristretto::Sender::new(Block::from(seed ^ 1));
+        let (sender, from_sender) = ristretto::RistrettoOtSender::new(Block::from(seed ^ 1));
         let (receiver, from_receiver) =
-            ristretto::Receiver::new(Block::from(seed ^ 2), &choices, count).unwrap();
+            ristretto::RistrettoOtReceiver::new(Block::from(seed ^ 2), &choices, count).unwrap();
         prop_assert_eq!(from_receiver.len(), ristretto::receiver_len(count));
         let chosen = receiver.receive(&from_sender).unwrap();
         check(&sender.receive(&from_receiver, count).unwrap(), &chosen, &choices);
@@ -50,7 +50,7 @@ proptest! {
     #[test]
     fn naor_pinkas_transfers_the_chosen_keys(seed in any::<u128>(), count in 0usize..40) {
         let choices = choices(seed, count);
-        let (sender, from_sender) = naor_pinkas::Sender::new(Block::from(seed ^ 1));
+        let (sender, from_sender) = naor_pinkas::NaorPinkasSender::new(Block::from(seed ^ 1));
         let (chosen, from_receiver) =
             naor_pinkas::receive(Block::from(seed ^ 2), &choices, count, &from_sender).unwrap();
         prop_assert_eq!(from_receiver.len(), naor_pinkas::receiver_len(count));
@@ -62,10 +62,10 @@ proptest! {
 fn two_lock_transfers_the_chosen_keys() {
     for count in [0, 1, 9] {
         let choices = choices(7, count);
-        let (sender, locked) = two_lock::Sender::new(&KEY, Block::from(2), count);
+        let (sender, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(2), count);
         assert_eq!(locked.len(), two_lock::locked_len(count));
         let (receiver, message) =
-            two_lock::Receiver::new(Block::from(3), &choices, count, &locked).unwrap();
+            two_lock::TwoLockReceiver::new(Block::from(3), &choices, count, &locked).unwrap();
         assert_eq!(message.len(), two_lock::answer_len(count));
         let (keys, answer) = sender.receive(&message).unwrap();
         assert_eq!(answer.len(), two_lock::answer_len(count));

@@ -5,33 +5,37 @@ use blocks::prg::Prg;
 use proptest::prelude::*;
 use sunder_ot::Error;
 use sunder_ot::extension::{
-    Extension, Kind, Receiver, ReceiverSetUp, SENDER_LEN, Security, Sender, SenderSetUp,
+    OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity, OtExtensionSender,
+    OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
 };
 
 use crate::base::{choice, choices};
 
 pub(crate) const OFFSET: u128 = 0x8899_aabb_ccdd_eeff_0011_2233_4455_6677;
 
-pub(crate) fn extensions() -> impl Iterator<Item = Extension> {
-    let securities = [Security::SemiHonest, Security::MaliciousReceiver];
-    Kind::ALL
+pub(crate) fn extensions() -> impl Iterator<Item = OtExtension> {
+    let securities = [OtExtensionSecurity::SemiHonest, OtExtensionSecurity::MaliciousReceiver];
+    OtExtensionKind::ALL
         .into_iter()
-        .flat_map(move |kind| securities.map(|security| Extension { kind, security }))
+        .flat_map(move |kind| securities.map(|security| OtExtension { kind, security }))
 }
 
-pub(crate) fn set_up(extension: Extension, seed: u128) -> (Sender, Receiver) {
+pub(crate) fn set_up(
+    extension: OtExtension,
+    seed: u128,
+) -> (OtExtensionSender, OtExtensionReceiver) {
     let seeds = [1, 2].map(|i| Block::from(seed ^ i));
-    let (sender, message) = SenderSetUp::new(extension, Block::from(OFFSET), seeds[0]);
+    let (sender, message) = OtSenderSetUp::new(extension, Block::from(OFFSET), seeds[0]);
     assert_eq!(message.len(), SENDER_LEN);
-    let (receiver, reply) = ReceiverSetUp::new(extension, seeds[1]).receive(&message).unwrap();
+    let (receiver, reply) = OtReceiverSetUp::new(extension, seeds[1]).receive(&message).unwrap();
     assert_eq!(reply.len(), extension.reply_len());
     (sender.receive(&reply).unwrap(), receiver)
 }
 
 /// Correlated transfers: the sender's blocks, and the receiver's.
 pub(crate) fn extend(
-    sender: &mut Sender,
-    receiver: &mut Receiver,
+    sender: &mut OtExtensionSender,
+    receiver: &mut OtExtensionReceiver,
     choices: &[u8],
     count: usize,
 ) -> (Vec<Block>, Vec<Block>) {
@@ -44,8 +48,8 @@ pub(crate) fn extend(
 
 /// Random transfers: the sender's blocks, and the receiver's.
 pub(crate) fn random(
-    sender: &mut Sender,
-    receiver: &mut Receiver,
+    sender: &mut OtExtensionSender,
+    receiver: &mut OtExtensionReceiver,
     choices: &[u8],
     count: usize,
 ) -> (Vec<[Block; 2]>, Vec<Block>) {
@@ -80,10 +84,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
     #[test]
     fn lengths_of_messages_are_as_stated(count in 0usize..40_000, kind in 0usize..4) {
-        for security in [Security::SemiHonest, Security::MaliciousReceiver] {
-            let extension = Extension { kind: Kind::ALL[kind], security };
+        for security in [OtExtensionSecurity::SemiHonest, OtExtensionSecurity::MaliciousReceiver] {
+            let extension = OtExtension { kind: OtExtensionKind::ALL[kind], security };
             let keys = [[Block::ZERO; 2]; 128];
-            let (mut receiver, set_up) = Receiver::new(extension, &keys, Block::ZERO);
+            let (mut receiver, set_up) = OtExtensionReceiver::new(extension, &keys, Block::ZERO);
             prop_assert_eq!(set_up.len(), extension.set_up_len());
             let mut message = vec![7; 3];
             let mut out = vec![Block::ZERO; count];
@@ -97,11 +101,12 @@ proptest! {
 /// The point can be sent ahead of the rest, which has to begin with the same.
 #[test]
 fn a_point_is_sent_ahead() {
-    let extension = Extension { kind: Kind::Iknp, security: Security::SemiHonest };
+    let extension =
+        OtExtension { kind: OtExtensionKind::Iknp, security: OtExtensionSecurity::SemiHonest };
     for same in [true, false] {
-        let (sender, message) = SenderSetUp::new(extension, Block::from(OFFSET), Block::from(1));
-        let receiver = ReceiverSetUp::new(extension, Block::from(2));
-        let other = ReceiverSetUp::new(extension, Block::from(3));
+        let (sender, message) = OtSenderSetUp::new(extension, Block::from(OFFSET), Block::from(1));
+        let receiver = OtReceiverSetUp::new(extension, Block::from(2));
+        let other = OtReceiverSetUp::new(extension, Block::from(3));
         let point = if same { receiver.point() } else { other.point() };
         let keys = sender.receive_point(&point).unwrap();
         let (mut receiver, reply) = receiver.receive(&message).unwrap();
@@ -124,8 +129,8 @@ fn keys_of_other_base_transfers_serve() {
         Prg::new(Block::from(5)).fill(pairs.as_flattened_mut());
         let offset = Block::from(OFFSET);
         let chosen = std::array::from_fn(|i| pairs[i][usize::from(offset.bit(i))]);
-        let (mut receiver, message) = Receiver::new(extension, &pairs, Block::from(6));
-        let mut sender = Sender::new(extension, offset, &chosen, &message).unwrap();
+        let (mut receiver, message) = OtExtensionReceiver::new(extension, &pairs, Block::from(6));
+        let mut sender = OtExtensionSender::new(extension, offset, &chosen, &message).unwrap();
         let (zeros, chosen) = extend(&mut sender, &mut receiver, &[0xF0], 8);
         for i in 0..8 {
             let expected = if i < 4 { zeros[i] } else { zeros[i] ^ offset };

@@ -3,7 +3,9 @@
 use blocks::Block;
 use proptest::prelude::*;
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
-use sunder_ot::extension::{Extension, Receiver, ReceiverSetUp, SENDER_LEN, Sender, SenderSetUp};
+use sunder_ot::extension::{
+    OtExtension, OtExtensionReceiver, OtExtensionSender, OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
+};
 use sunder_ot::{Error, messages, one_of_n};
 
 use crate::base::KEY;
@@ -46,32 +48,32 @@ fn lengths(right: usize) -> impl Iterator<Item = usize> {
 
 #[test]
 fn points_are_checked() {
-    let message = ristretto::Receiver::new(SEED, &[1], 3).unwrap().1;
+    let message = ristretto::RistrettoOtReceiver::new(SEED, &[1], 3).unwrap().1;
     for len in lengths(message.len()) {
         let mut wrong = message.clone();
         wrong.resize(len, 0);
-        let sender = ristretto::Sender::new(SEED).0;
+        let sender = ristretto::RistrettoOtSender::new(SEED).0;
         assert_eq!(sender.receive(&wrong, 3).err(), Some(length(message.len(), len)));
-        let sender = naor_pinkas::Sender::new(SEED).0;
+        let sender = naor_pinkas::NaorPinkasSender::new(SEED).0;
         assert_eq!(sender.receive(&wrong[..len.min(17)], 3).err(), Some(length(96, len.min(17))));
     }
     for (i, point) in NO_POINTS.iter().enumerate() {
         let at = i % 3;
         let mut wrong = message.clone();
         wrong[16 + 32 * at..][..32].copy_from_slice(point);
-        let sender = ristretto::Sender::new(SEED).0;
+        let sender = ristretto::RistrettoOtSender::new(SEED).0;
         assert_eq!(sender.receive(&wrong, 3).err(), Some(Error::Point(at)));
-        let sender = naor_pinkas::Sender::new(SEED).0;
+        let sender = naor_pinkas::NaorPinkasSender::new(SEED).0;
         assert_eq!(sender.receive(&wrong[16..], 3).err(), Some(Error::Point(at)));
-        let receiver = ristretto::Receiver::new(SEED, &[1], 3).unwrap().0;
+        let receiver = ristretto::RistrettoOtReceiver::new(SEED, &[1], 3).unwrap().0;
         assert_eq!(receiver.receive(point).err(), Some(Error::Point(0)));
-        let mut wrong = naor_pinkas::Sender::new(SEED).1;
+        let mut wrong = naor_pinkas::NaorPinkasSender::new(SEED).1;
         wrong[32 * (i % 2)..][..32].copy_from_slice(point);
         let result = naor_pinkas::receive(SEED, &[1], 3, &wrong);
         assert_eq!(result.err(), Some(Error::Point(i % 2)));
     }
     for len in lengths(32) {
-        let receiver = ristretto::Receiver::new(SEED, &[1], 3).unwrap().0;
+        let receiver = ristretto::RistrettoOtReceiver::new(SEED, &[1], 3).unwrap().0;
         assert_eq!(receiver.receive(&vec![0; len]).err(), Some(length(32, len)));
     }
     for len in lengths(64) {
@@ -84,9 +86,9 @@ fn points_are_checked() {
 /// point like others: the keys of that transfer are the receiver's own loss.
 #[test]
 fn the_identity_is_refused_from_senders() {
-    let receiver = ristretto::Receiver::new(SEED, &[1], 3).unwrap().0;
+    let receiver = ristretto::RistrettoOtReceiver::new(SEED, &[1], 3).unwrap().0;
     assert_eq!(receiver.receive(&[0; 32]).err(), Some(Error::Identity));
-    let message = naor_pinkas::Sender::new(SEED).1;
+    let message = naor_pinkas::NaorPinkasSender::new(SEED).1;
     for at in [0, 32] {
         let mut wrong = message;
         wrong[at..at + 32].fill(0);
@@ -94,7 +96,7 @@ fn the_identity_is_refused_from_senders() {
         assert_eq!(result.err(), Some(Error::Identity));
     }
     let message = [&[0; 16][..], &[0; 64]].concat();
-    let keys = ristretto::Sender::new(SEED).0.receive(&message, 2).unwrap();
+    let keys = ristretto::RistrettoOtSender::new(SEED).0.receive(&message, 2).unwrap();
     let mut keys: Vec<_> = keys.as_flattened().iter().map(|key| key.to_bytes()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -103,8 +105,9 @@ fn the_identity_is_refused_from_senders() {
 
 #[test]
 fn numbers_are_checked() {
-    let (_, locked) = two_lock::Sender::new(&KEY, SEED, 2);
-    let receiver = |message: &[u8]| two_lock::Receiver::new(SEED, &[1], 2, message).map(|it| it.1);
+    let (_, locked) = two_lock::TwoLockSender::new(&KEY, SEED, 2);
+    let receiver =
+        |message: &[u8]| two_lock::TwoLockReceiver::new(SEED, &[1], 2, message).map(|it| it.1);
     let (modulus, zero) = (&locked[..256], [0; 256]);
     for len in lengths(locked.len()) {
         let mut wrong = locked.clone();
@@ -129,21 +132,21 @@ fn numbers_are_checked() {
         for wrong in [modulus, &zero] {
             let mut message = message.clone();
             message[256 * at..][..256].copy_from_slice(wrong);
-            let sender = two_lock::Sender::new(&KEY, SEED, 2).0;
+            let sender = two_lock::TwoLockSender::new(&KEY, SEED, 2).0;
             assert_eq!(sender.receive(&message).err(), Some(Error::Number(at)));
         }
     }
-    let answer = two_lock::Sender::new(&KEY, SEED, 2).0.receive(&message).unwrap().1;
+    let answer = two_lock::TwoLockSender::new(&KEY, SEED, 2).0.receive(&message).unwrap().1;
     for at in [0, 255, 256, 511] {
         let mut wrong = answer.clone();
         wrong[at] ^= 1;
-        let receiver = two_lock::Receiver::new(SEED, &[1], 2, &locked).unwrap().0;
+        let receiver = two_lock::TwoLockReceiver::new(SEED, &[1], 2, &locked).unwrap().0;
         assert_eq!(receiver.receive(&wrong).err(), Some(Error::Number(at / 256)));
     }
     for len in lengths(512) {
-        let sender = two_lock::Sender::new(&KEY, SEED, 2).0;
+        let sender = two_lock::TwoLockSender::new(&KEY, SEED, 2).0;
         assert_eq!(sender.receive(&vec![0; len]).err(), Some(length(512, len)));
-        let receiver = two_lock::Receiver::new(SEED, &[1], 2, &locked).unwrap().0;
+        let receiver = two_lock::TwoLockReceiver::new(SEED, &[1], 2, &locked).unwrap().0;
         assert_eq!(receiver.receive(&vec![0; len]).err(), Some(length(512, len)));
     }
 }
@@ -176,15 +179,15 @@ fn wrong_lengths_change_nothing() {
 #[test]
 fn set_ups_are_checked() {
     for extension in extensions() {
-        let start = || SenderSetUp::new(extension, Block::from(OFFSET), SEED);
+        let start = || OtSenderSetUp::new(extension, Block::from(OFFSET), SEED);
         let (_, message) = start();
         for len in lengths(SENDER_LEN) {
             let mut wrong = message.clone();
             wrong.resize(len, 0);
-            let result = ReceiverSetUp::new(extension, SEED).receive(&wrong);
+            let result = OtReceiverSetUp::new(extension, SEED).receive(&wrong);
             assert_eq!(result.err(), Some(length(SENDER_LEN, len)));
         }
-        let (_, reply) = ReceiverSetUp::new(extension, SEED).receive(&message).unwrap();
+        let (_, reply) = OtReceiverSetUp::new(extension, SEED).receive(&message).unwrap();
         for len in lengths(reply.len()) {
             let mut wrong = reply.clone();
             wrong.resize(len, 0);
@@ -198,7 +201,7 @@ fn set_ups_are_checked() {
         assert_eq!(start().0.receive(&wrong).err(), Some(Error::Identity));
         let keys = [Block::ZERO; 128];
         for len in lengths(extension.set_up_len()) {
-            let result = Sender::new(extension, Block::ZERO, &keys, &vec![0; len]);
+            let result = OtExtensionSender::new(extension, Block::ZERO, &keys, &vec![0; len]);
             assert_eq!(result.err(), Some(length(extension.set_up_len(), len)));
         }
     }
@@ -207,9 +210,9 @@ fn set_ups_are_checked() {
 #[test]
 fn wrong_arguments_are_refused() {
     let keys = [[Block::ZERO; 2]; 3];
-    assert!(ristretto::Receiver::new(SEED, &[0; 2], 3).is_err());
+    assert!(ristretto::RistrettoOtReceiver::new(SEED, &[0; 2], 3).is_err());
     assert!(naor_pinkas::receive(SEED, &[], 3, &[0; 64]).is_err());
-    assert!(two_lock::Receiver::new(SEED, &[0; 2], 3, &[]).is_err());
+    assert!(two_lock::TwoLockReceiver::new(SEED, &[0; 2], 3, &[]).is_err());
     assert!(messages::encrypt(&keys, &[0; 59], 10).is_err());
     assert!(messages::decrypt(&[Block::ZERO; 3], &[0; 2], &[0; 60], 10).is_err());
     assert!(messages::decrypt(&[Block::ZERO; 3], &[0], &[0; 61], 10).is_err());
@@ -229,7 +232,7 @@ proptest! {
     /// finds the state as it should be. A checked one does not.
     #[test]
     fn arbitrary_rows_are_taken_or_refused(bytes in any::<u64>(), which in 0usize..8) {
-        let extension: Extension = extensions().nth(which).unwrap();
+        let extension: OtExtension = extensions().nth(which).unwrap();
         let (mut sender, mut receiver) = set_up(extension, 1);
         let mut message = vec![0; extension.message_len(77)];
         blocks::prg::Prg::new(Block::from(u128::from(bytes))).fill_bytes(&mut message);
@@ -247,16 +250,16 @@ proptest! {
 
     #[test]
     fn arbitrary_set_ups_are_taken_or_refused(bytes in any::<u64>(), which in 0usize..8) {
-        let extension: Extension = extensions().nth(which).unwrap();
+        let extension: OtExtension = extensions().nth(which).unwrap();
         let mut message = vec![0; extension.set_up_len()];
         blocks::prg::Prg::new(Block::from(u128::from(bytes))).fill_bytes(&mut message);
-        let result = Sender::new(extension, Block::from(OFFSET), &[SEED; 128], &message);
+        let result = OtExtensionSender::new(extension, Block::from(OFFSET), &[SEED; 128], &message);
         if let Err(error) = result {
             prop_assert_eq!(error, Error::Inconsistent);
         }
         let mut message = vec![0; SENDER_LEN];
         blocks::prg::Prg::new(Block::from(u128::from(bytes))).fill_bytes(&mut message);
-        let result = ReceiverSetUp::new(extension, SEED).receive(&message);
+        let result = OtReceiverSetUp::new(extension, SEED).receive(&message);
         prop_assert!(matches!(result.err(), Some(Error::Point(_))));
     }
 }
@@ -265,7 +268,7 @@ proptest! {
 #[test]
 fn other_keys_give_other_blocks() {
     for extension in extensions() {
-        let (mut receiver, _) = Receiver::new(extension, &[[SEED; 2]; 128], SEED);
+        let (mut receiver, _) = OtExtensionReceiver::new(extension, &[[SEED; 2]; 128], SEED);
         let (mut sender, _) = set_up(extension, 1);
         let (mut out, mut message) = ([Block::ZERO; 9], Vec::new());
         receiver.random(&[0; 2], &mut out, &mut message).unwrap();

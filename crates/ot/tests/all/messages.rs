@@ -3,13 +3,14 @@
 use blocks::Block;
 use blocks::prg::Prg;
 use proptest::prelude::*;
-use sunder_ot::extension::{Extension, Kind, Security};
+use sunder_ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
 use sunder_ot::{messages, one_of_n};
 
 use crate::base::{choice, choices};
 use crate::extension::{random, set_up};
 
-const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+const EXTENSION: OtExtension =
+    OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
 fn bytes(seed: u128, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];

@@ -6,7 +6,10 @@
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
-use sunder_ot::extension::{Extension, Kind, Receiver, ReceiverSetUp, Security, SenderSetUp};
+use sunder_ot::extension::{
+    OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity, OtReceiverSetUp,
+    OtSenderSetUp,
+};
 use sunder_ot::{messages, one_of_n};
 
 use crate::base::{KEY, choice, choices};
@@ -51,12 +54,14 @@ fn base_messages(choice: u8, message: impl Fn(Block, &[u8]) -> Vec<u8>) -> Vec<u
 
 #[test]
 fn a_sender_of_base_transfers_sees_no_choices() {
-    let from_sender = naor_pinkas::Sender::new(Block::from(1)).1;
-    let (_, locked) = two_lock::Sender::new(&KEY, Block::from(1), 16);
+    let from_sender = naor_pinkas::NaorPinkasSender::new(Block::from(1)).1;
+    let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 16);
     let messages: [Message; 3] = [
         (
             "Ristretto",
-            Box::new(|seed, choices| ristretto::Receiver::new(seed, choices, 16).unwrap().1),
+            Box::new(|seed, choices| {
+                ristretto::RistrettoOtReceiver::new(seed, choices, 16).unwrap().1
+            }),
         ),
         (
             "Naor-Pinkas",
@@ -67,7 +72,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
         (
             "two-lock",
             Box::new(|seed, choices| {
-                two_lock::Receiver::new(seed, choices, 16, &locked).unwrap().1
+                two_lock::TwoLockReceiver::new(seed, choices, 16, &locked).unwrap().1
             }),
         ),
     ];
@@ -81,7 +86,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
 /// The test above would see a lock without blinding: then the message tells the choice.
 #[test]
 fn the_distance_tells_different_messages() {
-    let (_, locked) = two_lock::Sender::new(&KEY, Block::from(1), 1);
+    let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 1);
     let (zero, one) = locked[256..].split_at(256);
     assert!(distance(&zero.repeat(40), &one.repeat(40)) > 400.0);
 }
@@ -124,10 +129,10 @@ fn a_receiver_cannot_tell_the_other_keys_from_random() {
     }
     let mut others = Vec::new();
     for seed in 0..10 {
-        let (sender, _) = ristretto::Sender::new(Block::from(seed));
+        let (sender, _) = ristretto::RistrettoOtSender::new(Block::from(seed));
         let choices = choices(seed, 128);
         let (_, message) =
-            ristretto::Receiver::new(Block::from(seed + 100), &choices, 128).unwrap();
+            ristretto::RistrettoOtReceiver::new(Block::from(seed + 100), &choices, 128).unwrap();
         let keys = sender.receive(&message, 128).unwrap();
         for (i, pair) in keys.iter().enumerate() {
             others.extend(pair[1 - choice(&choices, i)].to_bytes());
@@ -139,7 +144,10 @@ fn a_receiver_cannot_tell_the_other_keys_from_random() {
 /// Ciphertexts of messages that were not chosen are uniform, though the messages are not.
 #[test]
 fn a_receiver_cannot_tell_the_other_messages_from_random() {
-    let extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+    let extension = OtExtension {
+        kind: OtExtensionKind::SoftSpoken4,
+        security: OtExtensionSecurity::SemiHonest,
+    };
     let (mut sender, mut receiver) = set_up(extension, 5);
     let choices = choices(9, 1400);
     let (pairs, _) = random(&mut sender, &mut receiver, &choices, 1400);
@@ -157,7 +165,10 @@ fn a_receiver_cannot_tell_the_other_messages_from_random() {
 /// Of one of N, the keys of one choice decrypt no other message.
 #[test]
 fn keys_of_one_choice_decrypt_one_message() {
-    let extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+    let extension = OtExtension {
+        kind: OtExtensionKind::SoftSpoken4,
+        security: OtExtensionSecurity::SemiHonest,
+    };
     let (mut sender, mut receiver) = set_up(extension, 6);
     let (count, len) = (37, 20);
     let sent = vec![0x61; count * len];
@@ -180,9 +191,9 @@ fn transcripts_differ_and_have_no_offset() {
     for extension in extensions() {
         for seed in 0..5 {
             let (sender, first) =
-                SenderSetUp::new(extension, Block::from(OFFSET), Block::from(seed));
+                OtSenderSetUp::new(extension, Block::from(OFFSET), Block::from(seed));
             let (mut receiver, reply) =
-                ReceiverSetUp::new(extension, Block::from(seed + 50)).receive(&first).unwrap();
+                OtReceiverSetUp::new(extension, Block::from(seed + 50)).receive(&first).unwrap();
             drop(sender.receive(&reply).unwrap());
             let (mut out, mut message) = (vec![Block::ZERO; 128], Vec::new());
             receiver.extend(&[0; 16], &mut out, &mut message).unwrap();
@@ -218,8 +229,10 @@ fn no_part_of_a_stream_is_used_twice() {
 /// The keys of random transfers depend on the number of the transfer.
 #[test]
 fn equal_columns_have_different_keys() {
-    let extension = Extension { kind: Kind::Iknp, security: Security::SemiHonest };
-    let (mut receiver, _) = Receiver::new(extension, &[[Block::ZERO; 2]; 128], Block::ZERO);
+    let extension =
+        OtExtension { kind: OtExtensionKind::Iknp, security: OtExtensionSecurity::SemiHonest };
+    let (mut receiver, _) =
+        OtExtensionReceiver::new(extension, &[[Block::ZERO; 2]; 128], Block::ZERO);
     let mut out = [Block::ZERO; 64];
     // Both leaves of each tree are equal, so all columns with choice 0 have bits of one stream:
     // with 128 equal rows a column is all zeros or all ones.

@@ -3,7 +3,7 @@
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
-use sunder_ot::extension::{ReceiverSetUp, SenderSetUp};
+use sunder_ot::extension::{OtReceiverSetUp, OtSenderSetUp};
 
 use crate::base::KEY;
 use crate::extension::{OFFSET, extensions};
@@ -27,22 +27,22 @@ fn the_bytes_on_the_wire_are_those_of_the_last_version() {
     let choices = [0x5a, 0x0f];
     let mut lines = Vec::new();
 
-    let first = ristretto::Sender::new(seed).1;
-    let second = ristretto::Receiver::new(other, &choices, 16).unwrap().1;
+    let first = ristretto::RistrettoOtSender::new(seed).1;
+    let second = ristretto::RistrettoOtReceiver::new(other, &choices, 16).unwrap().1;
     lines.push(line("Ristretto", &[&first, &second]));
 
-    let first = naor_pinkas::Sender::new(seed).1;
+    let first = naor_pinkas::NaorPinkasSender::new(seed).1;
     let second = naor_pinkas::receive(other, &choices, 16, &first).unwrap().1;
     lines.push(line("Naor-Pinkas", &[&first, &second]));
 
-    let (sender, first) = two_lock::Sender::new(&KEY, seed, 16);
-    let second = two_lock::Receiver::new(other, &choices, 16, &first).unwrap().1;
+    let (sender, first) = two_lock::TwoLockSender::new(&KEY, seed, 16);
+    let second = two_lock::TwoLockReceiver::new(other, &choices, 16, &first).unwrap().1;
     let third = sender.receive(&second).unwrap().1;
     lines.push(line("two-lock", &[&first, &second, &third]));
 
     for extension in extensions() {
-        let first = SenderSetUp::new(extension, Block::from(OFFSET), seed).1;
-        let (mut receiver, reply) = ReceiverSetUp::new(extension, other).receive(&first).unwrap();
+        let first = OtSenderSetUp::new(extension, Block::from(OFFSET), seed).1;
+        let (mut receiver, reply) = OtReceiverSetUp::new(extension, other).receive(&first).unwrap();
         let mut extended = Vec::new();
         receiver.extend(&[0x5a; 1125], &mut vec![Block::ZERO; 9000], &mut extended).unwrap();
         let name = format!("{:?}, {:?}", extension.kind, extension.security);

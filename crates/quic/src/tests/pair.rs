@@ -4,12 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PublicKey, SecretKey};
-use sim::{Bottleneck, Conditions, Event, LinkId, Network};
-use udp::streams::{Connection, Datagram, Endpoint as _, Load, Phase, Read, Routed};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sim::{
+    LinkBottleneck, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork, SimulationEvent,
+};
+use udp::streams::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint as _,
+    UdpStreamPhase, UdpStreamRead,
+};
 
-use crate::connection::Driven;
-use crate::{Config, Endpoint, Peers};
+use crate::connection::QuicConnection;
+use crate::{QuicConfig, QuicEndpoint, QuicPeerPolicy};
 
 /// Both directions of a path.
 #[derive(Clone, Copy, Debug)]
@@ -24,24 +29,24 @@ const MOVED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 2000);
 
 /// Of a client and of a server.
-pub(super) fn config() -> (Config, Config) {
-    let [client, server] = [1, 2].map(|number| Arc::new(SecretKey::new(&[number; 32])));
+pub(super) fn config() -> (QuicConfig, QuicConfig) {
+    let [client, server] = [1, 2].map(|number| Arc::new(IdentitySecretKey::new(&[number; 32])));
     let (of_client, of_server) = (client.public(), server.public());
     let listener = Some(of_server);
     (
-        Config { listener, ..Config::new(client, Peers::Only(vec![of_server])) },
-        Config { listener, ..Config::new(server, Peers::Only(vec![of_client])) },
+        QuicConfig { listener, ..QuicConfig::new(client, QuicPeerPolicy::Only(vec![of_server])) },
+        QuicConfig { listener, ..QuicConfig::new(server, QuicPeerPolicy::Only(vec![of_client])) },
     )
 }
 
 /// The two ends of a connection.
 pub(super) struct Pair {
-    network: Network<()>,
+    network: SimulatedNetwork<()>,
     /// To the server and to the client.
-    links: [LinkId; 2],
-    client: Box<dyn Connection>,
-    server: Option<Box<dyn Connection>>,
-    endpoint: Endpoint,
+    links: [SimulatedLinkId; 2],
+    client: Box<dyn UdpStreamConnection>,
+    server: Option<Box<dyn UdpStreamConnection>>,
+    endpoint: QuicEndpoint,
     client_moves_at: Duration,
 }
 
@@ -50,26 +55,26 @@ impl Pair {
     pub(super) fn connect(
         seed: u64,
         path: Path,
-        client: &Config,
-        server: &Config,
+        client: &QuicConfig,
+        server: &QuicConfig,
     ) -> Result<Self, String> {
-        let mut network = Network::new(seed);
+        let mut network = SimulatedNetwork::new(seed);
         let links = [(); 2].map(|()| {
-            let link = network.link(path.delay, path.delay);
-            *network.conditions_mut(link) = Conditions {
+            let link = network.add_link(path.delay, path.delay);
+            *network.conditions_mut(link) = SimulatedLinkConditions {
                 loss_permille: path.loss_permille,
-                bottleneck: path.rate_bps.map(|rate_bps| Bottleneck {
+                bottleneck: path.rate_bps.map(|rate_bps| LinkBottleneck {
                     rate_bps,
                     max_queue: Duration::from_millis(50),
                     is_policed: false,
                 }),
-                ..Conditions::delayed(path.delay, path.delay)
+                ..SimulatedLinkConditions::delayed(path.delay, path.delay)
             };
             link
         });
         let random = [u8::try_from(seed).unwrap(); 32];
-        let client = Driven::connect(SERVER, client, Some(random), network.now()).unwrap();
-        let endpoint = Endpoint::new(server, Some(random)).unwrap();
+        let client = QuicConnection::connect(SERVER, client, Some(random), network.now()).unwrap();
+        let endpoint = QuicEndpoint::new(server, Some(random)).unwrap();
         let mut pair = Self {
             network,
             links,
@@ -82,7 +87,7 @@ impl Pair {
             if let Some(error) = pair.client.error() {
                 return Err(error.to_string());
             }
-            let is_open = |end: &dyn Connection| end.state().phase == Phase::Open;
+            let is_open = |end: &dyn UdpStreamConnection| end.state().phase == UdpStreamPhase::Open;
             if is_open(&*pair.client) && pair.server.as_deref().is_some_and(is_open) {
                 return Ok(pair);
             }
@@ -107,10 +112,10 @@ impl Pair {
     }
 
     /// What the client and the server know of each other.
-    pub(super) fn peer_keys(&self) -> [PublicKey; 2] {
+    pub(super) fn peer_keys(&self) -> [IdentityPublicKey; 2] {
         let server = self.server.as_ref().unwrap();
         [self.client.peer_key(), server.peer_key()]
-            .map(|key| PublicKey::from_bytes(&key.unwrap()).unwrap())
+            .map(|key| IdentityPublicKey::from_bytes(&key.unwrap()).unwrap())
     }
 
     /// Runs until the client fails.
@@ -145,14 +150,14 @@ impl Pair {
                 }
                 loop {
                     match connection.read(&mut buffer, now).unwrap() {
-                        Read::Bytes(count) => {
+                        UdpStreamRead::Bytes(count) => {
                             for &is in &buffer[..count] {
                                 assert_eq!(is, byte(read[end]));
                                 read[end] += 1;
                             }
                         }
-                        Read::Nothing => break,
-                        Read::End => {
+                        UdpStreamRead::Nothing => break,
+                        UdpStreamRead::End => {
                             assert_eq!(read[end], lens[1 - end]);
                             is_whole[end] = true;
                             break;
@@ -182,7 +187,7 @@ impl Pair {
         }
         assert!(self.network.now() < Duration::from_secs(300), "it hangs");
         match self.network.next_event_until(deadline) {
-            Some(Event::Arrived { link, bytes }) => self.handle(link, &bytes),
+            Some(SimulationEvent::Arrived { link, bytes }) => self.handle(link, &bytes),
             Some(_) => {}
             None => {
                 let now = self.network.now();
@@ -194,25 +199,25 @@ impl Pair {
         }
     }
 
-    fn handle(&mut self, link: LinkId, bytes: &[u8]) {
+    fn handle(&mut self, link: SimulatedLinkId, bytes: &[u8]) {
         let now = self.network.now();
         if link == self.links[1] {
-            let datagram = Datagram { from: SERVER, bytes, arrived_at: now };
+            let datagram = ReceivedDatagram { from: SERVER, bytes, arrived_at: now };
             return self.client.handle_datagram(now, &datagram);
         }
         let from = if now < self.client_moves_at { CLIENT } else { MOVED };
-        let datagram = Datagram { from, bytes, arrived_at: now };
-        match self.endpoint.handle_datagram(now, &datagram, Load::Light) {
-            Routed::To(_) => {
+        let datagram = ReceivedDatagram { from, bytes, arrived_at: now };
+        match self.endpoint.handle_datagram(now, &datagram, ListenerLoad::Light) {
+            DatagramRouting::To(_) => {
                 if let Some(server) = &mut self.server {
                     server.handle_datagram(now, &datagram);
                 }
             }
-            Routed::Accept { connection, .. } => self.server = Some(connection),
-            Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
+            DatagramRouting::Accept { connection, .. } => self.server = Some(connection),
+            DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
                 self.network.send_datagram(self.links[1], answer);
             }
-            Routed::NotMine | Routed::Nothing => {}
+            DatagramRouting::NotMine | DatagramRouting::Nothing => {}
         }
     }
 }

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 use super::{
-    Admission, AgreementLog, Committed, EntryCheck, Height, LogFailed, LogLife, Progress,
-    ServerSet, SubmitError, Voter, check_length,
+    AgreementLog, CommittedEntries, EntryAdmission, EntryCheck, Height, LogFailed, LogIncarnation,
+    LogProgress, ServerSet, SubmitError, Voter, check_length,
 };
 use crate::protocol::voting::VotingSecret;
 
@@ -26,19 +26,19 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A height is committed when entries have arrived and 2f+1 servers of the set are open and have
 /// applied the height before.
 #[derive(Clone, Debug)]
-pub struct MemoryLog(Arc<Mutex<Shared>>);
+pub struct MemoryLog(Arc<Mutex<MemoryLogState>>);
 
 /// One server's end of a [`MemoryLog`]. Dropping it is a crash of the server.
 #[derive(Debug)]
-pub struct MemoryServer {
+pub struct MemoryLogServer {
     log: MemoryLog,
-    key: PublicKey,
+    key: IdentityPublicKey,
     /// Distinguishes the ends that a server opens one after the other.
     opened: u64,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryLogState {
     random: u64,
     max_delay: Duration,
     now: Duration,
@@ -47,20 +47,20 @@ struct Shared {
     waiting: BTreeMap<(Duration, u64), Bytes>,
     submitted: u64,
     /// The committed heights, from the first that is not forgotten.
-    heights: VecDeque<Committed>,
+    heights: VecDeque<CommittedEntries>,
     /// The height before these.
     forgotten: Height,
     /// The servers that agree on a height, from its predecessor's [`AgreementLog::applied`].
     sets: BTreeMap<Height, ServerSet>,
     /// Which entries the next height may have, once a server says it.
     check: Option<EntryCheck>,
-    servers: BTreeMap<[u8; 32], Server>,
+    servers: BTreeMap<[u8; 32], MemoryLogReplica>,
     opened: u64,
 }
 
 /// A server that is open.
 #[derive(Debug)]
-struct Server {
+struct MemoryLogReplica {
     opened: u64,
     applied: Height,
     /// The last height that it has taken.
@@ -75,7 +75,7 @@ impl MemoryLog {
     /// gets to a server, after a delay of up to `max_delay`, each by its own: so the seed decides
     /// the order.
     pub fn new(seed: u64, max_delay: Duration, servers: &ServerSet) -> Self {
-        Self(Arc::new(Mutex::new(Shared {
+        Self(Arc::new(Mutex::new(MemoryLogState {
             random: seed,
             max_delay,
             now: Duration::ZERO,
@@ -97,15 +97,15 @@ impl MemoryLog {
 
     /// Opens the log at the server with this key, which has applied this height. An end that it had
     /// open before is closed.
-    pub fn open(&self, key: PublicKey, applied: Height) -> MemoryServer {
+    pub fn open(&self, key: IdentityPublicKey, applied: Height) -> MemoryLogServer {
         let mut shared = self.lock();
         shared.opened += 1;
         let opened = shared.opened;
         let delivery = shared.now;
-        let server = Server { opened, applied, taken: applied, delivery, waker: None };
+        let server = MemoryLogReplica { opened, applied, taken: applied, delivery, waker: None };
         shared.servers.insert(key.to_bytes(), server);
         shared.commit();
-        MemoryServer { log: self.clone(), key, opened }
+        MemoryLogServer { log: self.clone(), key, opened }
     }
 
     /// Sets the time, which does not go back.
@@ -124,12 +124,12 @@ impl MemoryLog {
         arrival.into_iter().chain(deliveries.filter(|&at| at > shared.now)).min()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, MemoryLogState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
+impl MemoryLogState {
     fn last(&self) -> Height {
         Height(self.forgotten.0 + self.heights.len() as u64)
     }
@@ -164,20 +164,20 @@ impl Shared {
                 return true;
             }
             match check.check(entry) {
-                Admission::Admitted(slot) => {
+                EntryAdmission::Admitted(slot) => {
                     if slots.insert(slot) {
                         entries.push(entry.clone());
                     }
                     false
                 }
-                Admission::Later => arrived + MAX_WAIT > now,
-                Admission::Refused => false,
+                EntryAdmission::Later => arrived + MAX_WAIT > now,
+                EntryAdmission::Refused => false,
             }
         });
         if entries.is_empty() {
             return;
         }
-        self.heights.push_back(Committed { height: last.next(), entries });
+        self.heights.push_back(CommittedEntries { height: last.next(), entries });
         let keys: Vec<_> = self.servers.keys().copied().collect();
         for key in keys {
             let delivery = self.now + self.delay();
@@ -196,15 +196,15 @@ impl Shared {
     }
 }
 
-impl MemoryServer {
+impl MemoryLogServer {
     /// This end, unless the server has opened another since.
-    fn server<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut Server> {
+    fn server<'a>(&self, shared: &'a mut MemoryLogState) -> Option<&'a mut MemoryLogReplica> {
         let server = shared.servers.get_mut(&self.key.to_bytes());
         server.filter(|server| server.opened == self.opened)
     }
 }
 
-impl AgreementLog for MemoryServer {
+impl AgreementLog for MemoryLogServer {
     fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError> {
         check_length(&entry)?;
         let mut shared = self.log.lock();
@@ -217,7 +217,10 @@ impl AgreementLog for MemoryServer {
         Ok(())
     }
 
-    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>> {
+    fn poll_committed(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CommittedEntries, LogFailed>> {
         let mut shared = self.log.lock();
         let (now, forgotten) = (shared.now, shared.forgotten);
         let Some(server) = self.server(&mut shared) else { return Poll::Pending };
@@ -233,8 +236,8 @@ impl AgreementLog for MemoryServer {
         committed.map_or(Poll::Pending, |committed| Poll::Ready(Ok(committed)))
     }
 
-    fn life(&self) -> LogLife {
-        LogLife([0; 32])
+    fn incarnation(&self) -> LogIncarnation {
+        LogIncarnation([0; 32])
     }
 
     /// # Panics
@@ -272,13 +275,13 @@ impl AgreementLog for MemoryServer {
         }
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> LogProgress {
         let shared = self.log.lock();
-        Progress { committed: shared.last(), waiting: shared.waiting.len(), oldest: None }
+        LogProgress { committed: shared.last(), waiting: shared.waiting.len(), oldest: None }
     }
 }
 
-impl Drop for MemoryServer {
+impl Drop for MemoryLogServer {
     fn drop(&mut self) {
         let mut shared = self.log.lock();
         if self.server(&mut shared).is_some() {
@@ -289,12 +292,12 @@ impl Drop for MemoryServer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Slot;
+    use super::super::EntrySlot;
     use super::super::tests::{secret, set};
     use super::*;
 
     /// Takes the next height, if it is there, and applies it.
-    fn take(server: &mut MemoryServer, next: &ServerSet) -> Option<Committed> {
+    fn take(server: &mut MemoryLogServer, next: &ServerSet) -> Option<CommittedEntries> {
         match server.poll_committed(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(committed) => {
                 let committed = committed.unwrap();
@@ -305,7 +308,7 @@ mod tests {
         }
     }
 
-    fn open_one(log: &MemoryLog, number: u8, check: EntryCheck) -> MemoryServer {
+    fn open_one(log: &MemoryLog, number: u8, check: EntryCheck) -> MemoryLogServer {
         let mut server = log.open(secret(number).public(), Height(0));
         let first = log.lock().sets.get(&Height(1)).cloned();
         if let Some(first) = first {
@@ -314,13 +317,17 @@ mod tests {
         server
     }
 
-    fn open(log: &MemoryLog, numbers: impl IntoIterator<Item = u8>) -> Vec<MemoryServer> {
+    fn open(log: &MemoryLog, numbers: impl IntoIterator<Item = u8>) -> Vec<MemoryLogServer> {
         let servers = numbers.into_iter().map(|it| open_one(log, it, EntryCheck::anything()));
         servers.collect()
     }
 
     /// Lets the time pass until nothing happens any more; returns what each server has got.
-    fn run(log: &MemoryLog, servers: &mut [MemoryServer], next: &ServerSet) -> Vec<Vec<Committed>> {
+    fn run(
+        log: &MemoryLog,
+        servers: &mut [MemoryLogServer],
+        next: &ServerSet,
+    ) -> Vec<Vec<CommittedEntries>> {
         let mut got = vec![Vec::new(); servers.len()];
         loop {
             let mut some = false;
@@ -338,7 +345,7 @@ mod tests {
         }
     }
 
-    fn entries(heights: &[Committed]) -> Vec<Bytes> {
+    fn entries(heights: &[CommittedEntries]) -> Vec<Bytes> {
         heights.iter().flat_map(|it| it.entries.clone()).collect()
     }
 
@@ -386,7 +393,7 @@ mod tests {
         assert!(run(&log, &mut servers, &four).iter().all(Vec::is_empty));
         assert_eq!(
             servers[0].progress(),
-            Progress { committed: Height(0), waiting: 1, oldest: None }
+            LogProgress { committed: Height(0), waiting: 1, oldest: None }
         );
         servers.extend(open(&log, [2]));
         assert!(run(&log, &mut servers, &four).iter().all(|got| got.len() == 1));
@@ -404,12 +411,12 @@ mod tests {
         let four = set(0..4);
         let log = MemoryLog::new(3, Duration::from_millis(10), &four);
         // What begins with a digit is of the slot of that digit.
-        let check = |taken: &[Slot]| {
+        let check = |taken: &[EntrySlot]| {
             let taken = taken.to_vec();
             EntryCheck::new(move |entry| {
-                let slot = Slot(entry[0].into());
+                let slot = EntrySlot(entry[0].into());
                 let is_free = entry[0].is_ascii_digit() && !taken.contains(&slot);
-                if is_free { Admission::Admitted(slot) } else { Admission::Refused }
+                if is_free { EntryAdmission::Admitted(slot) } else { EntryAdmission::Refused }
             })
         };
         let mut servers: Vec<_> = (0..4).map(|it| open_one(&log, it, check(&[]))).collect();
@@ -429,14 +436,14 @@ mod tests {
                     let committed = committed.unwrap();
                     if committed.height > Height(heights) {
                         heights = committed.height.0;
-                        taken.extend(committed.entries.iter().map(|it| Slot(it[0].into())));
+                        taken.extend(committed.entries.iter().map(|it| EntrySlot(it[0].into())));
                     }
                     server.applied(committed.height, &four, check(&taken), None);
                 }
             }
         }
         taken.sort();
-        assert_eq!(taken, [b'0', b'1', b'2', b'3', b'9'].map(|it| Slot(it.into())));
+        assert_eq!(taken, [b'0', b'1', b'2', b'3', b'9'].map(|it| EntrySlot(it.into())));
         assert!(heights <= 5);
     }
 

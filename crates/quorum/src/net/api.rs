@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use client::{Client, ClientError};
+pub use client::{QuorumApiClient, QuorumApiError};
 pub use server::{ApiSocket, SocketAccess};
 
 /// The longest body of a request, in bytes.
@@ -28,7 +28,7 @@ pub const OPENAPI: &str = include_str!("../../../../docs/formats/quorum-api.json
 
 /// How a message is encoded before it is signed, with SHA-256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encoding {
+pub enum ApiEncoding {
     /// EMSA-PKCS1-v1_5.
     #[default]
     Pkcs1,
@@ -36,7 +36,7 @@ pub enum Encoding {
     Pss,
 }
 
-impl Encoding {
+impl ApiEncoding {
     /// Its name in a request.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Encoding {
 
 /// The answer to a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
+pub struct RegisterResponse {
     /// The SHA-256 of the message, in hexadecimal digits.
     pub digest: String,
     /// Whether it was not registered before.
@@ -61,7 +61,7 @@ pub struct Registered {
 
 /// The witnesses of the current epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witnesses {
+pub struct EpochWitnesses {
     /// The epoch.
     pub epoch: u64,
     /// The witness of each share by label, in hexadecimal digits.
@@ -70,7 +70,7 @@ pub struct Witnesses {
 
 /// The state of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refresh {
+pub struct RefreshStatus {
     /// The epoch that is to begin.
     pub epoch: u64,
     /// What the servers are doing.
@@ -82,7 +82,7 @@ pub struct Refresh {
     pub of: u64,
     /// The servers that have not done their part in the step: of the current group while it
     /// approves and deals, of the new one otherwise. Not all of them are needed.
-    pub waiting_for: Vec<Awaited>,
+    pub waiting_for: Vec<AwaitedServer>,
     /// How many servers of the current group have given the refresh up.
     pub cancelled: u64,
     /// How many of them end it, f+1.
@@ -93,7 +93,7 @@ pub struct Refresh {
 
 /// A server for which a refresh waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Awaited {
+pub struct AwaitedServer {
     /// Its number in its group, from 1.
     pub server: u64,
     /// Its identity key, in hexadecimal digits.
@@ -124,7 +124,7 @@ pub enum RefreshStep {
 
 /// How a server is doing. It makes progress, or it has nothing to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
+pub struct NodeHealth {
     /// Whether the server can sign and follows the agreement log.
     pub ok: bool,
     /// What is wrong, in one line; empty if nothing is.
@@ -149,7 +149,7 @@ pub struct Health {
 
 /// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalKind {
+pub enum ApiRefusalKind {
     /// The request is wrong.
     Malformed,
     /// The policy does not allow it.
@@ -168,28 +168,28 @@ pub enum RefusalKind {
 
 /// A request was not done: one line says why, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ApiRefusal {
     /// The kind.
-    pub kind: RefusalKind,
+    pub kind: ApiRefusalKind,
     /// One line.
     pub reason: String,
 }
 
-impl Refusal {
+impl ApiRefusal {
     /// A refusal of this kind.
-    pub fn new(kind: RefusalKind, reason: impl fmt::Display) -> Self {
+    pub fn new(kind: ApiRefusalKind, reason: impl fmt::Display) -> Self {
         let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Self { kind, reason }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiRefusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ApiRefusal {}
 
 /// What answers the requests. The methods correspond to the operations of the thesis, 4.2 and 4.3.
 pub trait LocalService: Send + Sync + 'static {
@@ -198,52 +198,52 @@ pub trait LocalService: Send + Sync + 'static {
         &self,
         message: Bytes,
         user: Option<u32>,
-    ) -> impl Future<Output = Result<Registered, Refusal>> + Send;
+    ) -> impl Future<Output = Result<RegisterResponse, ApiRefusal>> + Send;
 
     /// `sign_message`: has a message signed by f+1 servers. Returns the signature.
     fn sign(
         &self,
         message: Bytes,
-        encoding: Encoding,
+        encoding: ApiEncoding,
         user: Option<u32>,
-    ) -> impl Future<Output = Result<Vec<u8>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 
     /// `start_refresh`: approves a refresh to the group of servers that a `NODES.toml` describes.
     fn start_refresh(
         &self,
         nodes: String,
         user: Option<u32>,
-    ) -> impl Future<Output = Result<Refresh, Refusal>> + Send;
+    ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
     /// Gives up the refresh that is under way or approved.
     fn cancel_refresh(
         &self,
         user: Option<u32>,
-    ) -> impl Future<Output = Result<Refresh, Refusal>> + Send;
+    ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
     /// The refresh that is under way, or the last one since the server's start.
-    fn refresh(&self) -> Option<Refresh>;
+    fn refresh(&self) -> Option<RefreshStatus>;
 
     /// `get_witnesses`.
     ///
     /// # Errors
     /// When the server has no epoch.
-    fn witnesses(&self) -> Result<Witnesses, Refusal>;
+    fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal>;
 
     /// The group's public key in PEM.
     ///
     /// # Errors
     /// When the server does not have it.
-    fn public_key(&self) -> Result<String, Refusal>;
+    fn public_key(&self) -> Result<String, ApiRefusal>;
 
     /// The headers of all epochs with their signatures, for `sunder quorum verify-epochs`.
     ///
     /// # Errors
     /// When the server has none.
-    fn headers(&self) -> Result<Vec<u8>, Refusal>;
+    fn headers(&self) -> Result<Vec<u8>, ApiRefusal>;
 
     /// How the server is doing.
-    fn health(&self) -> Health;
+    fn health(&self) -> NodeHealth;
 
     /// Records a request that was refused before the service saw it.
     fn refused(&self, request: &'static str, reason: &str);

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use keys::file::exposure;
 use zeroize::Zeroizing;
 
-use crate::protocol::ceremony::share_file::{MAX_SHARE_FILE_LEN, ShareFile, ShareFileError};
+use crate::protocol::ceremony::share_file::{
+    MAX_SHARE_FILE_LEN, QuorumShareFile, QuorumShareFileError,
+};
 
 /// The name of the file with the public key.
 pub const PUBLIC_KEY_FILE: &str = "public.pem";
@@ -44,7 +46,7 @@ pub enum CeremonyFileError {
         /// The file.
         path: PathBuf,
         /// Why it is none.
-        source: ShareFileError,
+        source: QuorumShareFileError,
     },
 }
 
@@ -74,7 +76,10 @@ pub fn create_directory(directory: &Path) -> Result<(), CeremonyFileError> {
 ///
 /// # Errors
 /// When a file exists already or cannot be written.
-pub fn write(directory: &Path, files: &[ShareFile]) -> Result<Vec<PathBuf>, CeremonyFileError> {
+pub fn write(
+    directory: &Path,
+    files: &[QuorumShareFile],
+) -> Result<Vec<PathBuf>, CeremonyFileError> {
     let mut paths = Vec::new();
     if let Some(first) = files.first() {
         let pem = first.public().to_pem();
@@ -102,10 +107,10 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CeremonyFileE
 ///
 /// # Errors
 /// When it cannot be read, other users can read or replace it, or it is not such a file.
-pub fn read_share_file(path: &Path) -> Result<ShareFile, CeremonyFileError> {
+pub fn read_share_file(path: &Path) -> Result<QuorumShareFile, CeremonyFileError> {
     let file = File::open(path).map_err(of_file(path))?;
     if let Some(error) = exposure(path) {
-        return Err(CeremonyFileError::Exposed { what: error.what(), fix: error.fix() });
+        return Err(CeremonyFileError::Exposed { what: error.problem(), fix: error.advice() });
     }
     let len = file.metadata().map_err(of_file(path))?.len().min(MAX_SHARE_FILE_LEN);
     // With room for all of it: a buffer that grows leaves copies.
@@ -113,7 +118,7 @@ pub fn read_share_file(path: &Path) -> Result<ShareFile, CeremonyFileError> {
     let mut content = Zeroizing::new(Vec::with_capacity(capacity));
     let mut bounded = file.take(len);
     bounded.read_to_end(&mut content).map_err(of_file(path))?;
-    ShareFile::parse(&content)
+    QuorumShareFile::parse(&content)
         .map_err(|source| CeremonyFileError::Content { path: path.to_owned(), source })
 }
 

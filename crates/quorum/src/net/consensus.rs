@@ -1,5 +1,5 @@
-//! The agreement log of a group's servers: Malachite's consensus over [`Links`], with its log on
-//! disk. It runs in a thread of its own, which writes to the disk.
+//! The agreement log of a group's servers: Malachite's consensus over [`QuorumLinks`], with its log
+//! on disk. It runs in a thread of its own, which writes to the disk.
 //!
 //! All servers with a link get all messages: the servers of the set, which vote, and those outside,
 //! which follow.
@@ -19,21 +19,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use self::driver::Driver;
+use self::driver::ConsensusDriver;
 use self::store::LogStore;
 pub use self::store::LogStoreError;
-use super::links::{Inbox, Links};
+use super::links::{QuorumLinks, TopicInbox};
 use crate::log::{
-    AgreementLog, Committed, EntryCheck, Height, LogFailed, LogLife, Progress, ServerSet,
-    SubmitError, check_length,
+    AgreementLog, CommittedEntries, EntryCheck, Height, LogFailed, LogIncarnation, LogProgress,
+    ServerSet, SubmitError, check_length,
 };
-use crate::protocol::consensus::engine::Signer;
+use crate::protocol::consensus::engine::VoteSigner;
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// The largest number of submitted entries that the thread has not taken, and of their bytes. As
 /// many wait in the agreement.
@@ -42,16 +42,16 @@ const MAX_SUBMITTED_BYTES: usize = 4 << 20;
 
 /// What a server's log begins with.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ConsensusSettings {
     /// The server's identity key.
-    pub identity: PublicKey,
+    pub identity: IdentityPublicKey,
     /// Names the log in what is signed: the SHA-256 of the group's public key.
-    pub log: Digest,
+    pub log: Sha256Digest,
     /// The links. Those who start them also name the peers: all servers of the old group and the
     /// new.
-    pub links: Arc<Links>,
-    /// The inbox of [`Topic::Log`](super::links::Topic::Log).
-    pub inbox: Inbox,
+    pub links: Arc<QuorumLinks>,
+    /// The inbox of [`Topic::Log`](super::links::LinkTopic::Log).
+    pub inbox: TopicInbox,
     /// The file of the log, in a folder that exists and that no other user can change. It must not
     /// be restored from a backup: the server could vote twice. If it is lost, the server needs
     /// another voting key.
@@ -112,27 +112,27 @@ pub struct ConsensusStatus {
 
 /// The agreement log at a server. It ends when it is dropped.
 #[derive(Debug)]
-pub struct Consensus {
-    monitor: Monitor,
-    life: LogLife,
-    thread: Option<JoinHandle<Inbox>>,
+pub struct ConsensusLog {
+    monitor: ConsensusMonitor,
+    life: LogIncarnation,
+    thread: Option<JoinHandle<TopicInbox>>,
 }
 
 /// Reads the state of a log from anywhere.
 #[derive(Clone, Debug)]
-pub struct Monitor(Arc<Shared>);
+pub struct ConsensusMonitor(Arc<SharedConsensus>);
 
 /// What the service and the thread share.
 #[derive(Debug, Default)]
-struct Shared {
-    exchange: Mutex<Exchange>,
+struct SharedConsensus {
+    exchange: Mutex<SharedConsensusState>,
     /// There is something for the thread.
     wake: Notify,
 }
 
 /// What the service has applied, and how the log goes on.
 #[derive(Debug)]
-struct Applied {
+struct AppliedHeight {
     height: Height,
     set: ServerSet,
     check: EntryCheck,
@@ -140,13 +140,13 @@ struct Applied {
 }
 
 #[derive(Debug, Default)]
-struct Exchange {
+struct SharedConsensusState {
     submitted: VecDeque<Bytes>,
     submitted_bytes: usize,
-    applied: Option<Applied>,
+    applied: Option<AppliedHeight>,
     prune: Option<Height>,
     stop: bool,
-    ready: Option<Committed>,
+    ready: Option<CommittedEntries>,
     waker: Option<Waker>,
     failed: Option<LogFailed>,
     status: ConsensusStatus,
@@ -156,8 +156,8 @@ struct Exchange {
     oldest_since: Option<Instant>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Exchange> {
+impl SharedConsensus {
+    fn lock(&self) -> MutexGuard<'_, SharedConsensusState> {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +169,7 @@ impl Shared {
     }
 }
 
-impl Exchange {
+impl SharedConsensusState {
     fn wake_service(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -177,50 +177,50 @@ impl Exchange {
     }
 }
 
-impl Consensus {
+impl ConsensusLog {
     /// Opens the log. It takes part in the agreement when the service has said who does
     /// ([`AgreementLog::applied`]).
     ///
     /// # Errors
     /// When the file of the log cannot be opened, or the thread not started.
-    pub fn start(settings: Settings) -> Result<Self, ConsensusError> {
-        let Settings { identity, log, links, inbox, store, applied } = settings;
+    pub fn start(settings: ConsensusSettings) -> Result<Self, ConsensusError> {
+        let ConsensusSettings { identity, log, links, inbox, store, applied } = settings;
         let store = LogStore::open(&store, applied)?;
         let life = store.life();
-        let shared = Arc::new(Shared::default());
-        let signer = Signer::new(&identity, log);
-        let driver = Driver::new(signer, links, inbox, store, Arc::clone(&shared))?;
+        let shared = Arc::new(SharedConsensus::default());
+        let signer = VoteSigner::new(&identity, log);
+        let driver = ConsensusDriver::new(signer, links, inbox, store, Arc::clone(&shared))?;
         let thread = std::thread::Builder::new().name("consensus".into());
         let thread = thread.spawn(move || driver.run())?;
-        Ok(Self { monitor: Monitor(shared), life, thread: Some(thread) })
+        Ok(Self { monitor: ConsensusMonitor(shared), life, thread: Some(thread) })
     }
 
     /// What reads the state of the log.
-    pub fn monitor(&self) -> Monitor {
+    pub fn monitor(&self) -> ConsensusMonitor {
         self.monitor.clone()
     }
 
     /// Ends the log, and returns the inbox, with which it can start again: it says first which
     /// links there are. `None` if the thread has panicked. Waits for a write to the disk that is
     /// under way.
-    pub fn stop(mut self) -> Option<Inbox> {
+    pub fn stop(mut self) -> Option<TopicInbox> {
         self.end()
     }
 
-    fn end(&mut self) -> Option<Inbox> {
+    fn end(&mut self) -> Option<TopicInbox> {
         self.monitor.0.lock().stop = true;
         self.monitor.0.wake.notify_one();
         self.thread.take().and_then(|thread| thread.join().ok())
     }
 }
 
-impl Drop for Consensus {
+impl Drop for ConsensusLog {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Monitor {
+impl ConsensusMonitor {
     /// The state of the log.
     pub fn status(&self) -> ConsensusStatus {
         let exchange = self.0.lock();
@@ -232,7 +232,7 @@ impl Monitor {
     }
 }
 
-impl AgreementLog for Consensus {
+impl AgreementLog for ConsensusLog {
     fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError> {
         check_length(&entry)?;
         let mut exchange = self.monitor.0.lock();
@@ -250,7 +250,10 @@ impl AgreementLog for Consensus {
         Ok(())
     }
 
-    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>> {
+    fn poll_committed(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CommittedEntries, LogFailed>> {
         let mut exchange = self.monitor.0.lock();
         if let Some(failed) = &exchange.failed {
             return Poll::Ready(Err(failed.clone()));
@@ -262,7 +265,7 @@ impl AgreementLog for Consensus {
         Poll::Pending
     }
 
-    fn life(&self) -> LogLife {
+    fn incarnation(&self) -> LogIncarnation {
         self.life
     }
 
@@ -273,7 +276,7 @@ impl AgreementLog for Consensus {
         check: EntryCheck,
         key: Option<Arc<VotingSecret>>,
     ) {
-        let applied = Applied { height, set: next.clone(), check, key };
+        let applied = AppliedHeight { height, set: next.clone(), check, key };
         self.monitor.0.lock().applied = Some(applied);
         self.monitor.0.wake.notify_one();
     }
@@ -285,9 +288,9 @@ impl AgreementLog for Consensus {
         self.monitor.0.wake.notify_one();
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> LogProgress {
         let status = self.monitor.status();
         let oldest = status.oldest_s.map(Duration::from_secs_f64);
-        Progress { committed: Height(status.committed), waiting: status.waiting, oldest }
+        LogProgress { committed: Height(status.committed), waiting: status.waiting, oldest }
     }
 }

@@ -5,30 +5,30 @@
 //! Two groups, one after the other, sign under the same public key:
 //!
 //! ```
-//! use keys::rsa::Encoding;
-//! use sharing::Generator;
-//! use sunder_quorum::in_process::Setting;
-//! use sunder_quorum::signing::Health;
-//! use sunder_quorum::{Combination, DealerKey, ShareRange};
+//! use keys::rsa::RsaEncoding;
+//! use sharing::RandomGenerator;
+//! use sunder_quorum::in_process::GroupKeyParameters;
+//! use sunder_quorum::signing::SignerHealth;
+//! use sunder_quorum::{CombinatorialSharing, DealerKey, ShareRange};
 //!
 //! // A key that no server has. (1024 bits are too few to be secure.)
-//! let mut generator = Generator::seeded()?;
+//! let mut generator = RandomGenerator::seeded()?;
 //! let key = DealerKey::generate(1024, &mut generator)?;
-//! let setting = Setting::new(key.group(), ShareRange::new(1024));
-//! let four = Combination::new(1)?;
+//! let setting = GroupKeyParameters::new(key.group(), ShareRange::new(1024));
+//! let four = CombinatorialSharing::new(1)?;
 //! let old = setting.deal(&key, &four, &mut generator)?;
 //!
 //! // Of seven other servers, up to two may be faulty. The old ones wipe their shares.
-//! let seven = Combination::new(2)?;
+//! let seven = CombinatorialSharing::new(2)?;
 //! let (new, report) = old.refresh(&setting, &seven, &mut generator)?;
 //! println!("the refresh took {:?}", report.took());
 //!
 //! // Two of the seven do not answer.
 //! let servers: Vec<_> = seven.servers().collect();
-//! let mut health = Health::new(&seven);
+//! let mut health = SignerHealth::new(&seven);
 //! let message = b"addresses: 192.0.2.1";
 //! let signing = new.signing_servers(&setting);
-//! let signed = signing.sign(message, Encoding::Pkcs1, &mut health, &servers[..2])?;
+//! let signed = signing.sign(message, RsaEncoding::Pkcs1, &mut health, &servers[..2])?;
 //! let signature = signed.signature.expect("f+1 servers suffice");
 //! assert!(key.group().public().verify(message, &signature));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -45,57 +45,57 @@ mod tests;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use keys::SecretKey;
-use sharing::{Generator, RandomError};
+use keys::IdentitySecretKey;
+use sharing::{RandomError, RandomGenerator};
 
 use crate::protocol::ceremony::DealerKey;
-use crate::protocol::combination::{Combination, Label, ServerIndex};
-use crate::protocol::group::{Group, Header, Member};
-use crate::protocol::refresh::{Parameters, Shares, Witnesses};
-use crate::protocol::rsa::key::GroupKey;
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
+use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
+use crate::protocol::refresh::{LabeledShares, RefreshParameters, ShareWitnesses};
+use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
-use crate::protocol::signing::{Shares as SigningShares, SigningGroup};
+use crate::protocol::signing::{SigningGroup, SigningShares};
 
 pub use processor_time::measured;
-pub use refreshing::{RefreshReport, ServerRun, Work};
-pub use signing::{Signed, SigningServers};
+pub use refreshing::{RefreshProcessorTime, RefreshReport, ServerRefreshReport};
+pub use signing::{SignReport, SigningServers};
 
 /// What all groups of a key have in common.
-pub struct Setting {
-    key: GroupKey,
+pub struct GroupKeyParameters {
+    key: GroupPublicKey,
     range: ShareRange,
-    parameters: Arc<Parameters>,
+    parameters: Arc<RefreshParameters>,
 }
 
 /// A group with the identities and shares of all its servers.
-pub struct WholeGroup {
-    group: Group,
-    identities: Vec<Arc<SecretKey>>,
-    shares: Vec<Arc<Shares>>,
-    header: Header,
-    witnesses: Arc<Witnesses>,
+pub struct InProcessGroup {
+    group: QuorumGroup,
+    identities: Vec<Arc<IdentitySecretKey>>,
+    shares: Vec<Arc<LabeledShares>>,
+    header: GroupHeader,
+    witnesses: Arc<ShareWitnesses>,
 }
 
 /// How much a server has sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
+pub struct SentVolume {
     /// The number of messages or entries.
     pub count: usize,
     /// Their lengths together.
     pub bytes: usize,
 }
 
-impl Sent {
+impl SentVolume {
     fn add(&mut self, bytes: usize) {
         self.count += 1;
         self.bytes += bytes;
     }
 }
 
-impl Setting {
+impl GroupKeyParameters {
     /// The setting of a key, with the range of its shares.
-    pub fn new(key: &GroupKey, range: ShareRange) -> Self {
-        let parameters = Arc::new(Parameters::new(key, range));
+    pub fn new(key: &GroupPublicKey, range: ShareRange) -> Self {
+        let parameters = Arc::new(RefreshParameters::new(key, range));
         Self { key: key.clone(), range, parameters }
     }
 
@@ -106,30 +106,33 @@ impl Setting {
     pub fn deal(
         &self,
         key: &DealerKey,
-        combination: &Combination,
-        generator: &mut Generator,
-    ) -> Result<WholeGroup, RandomError> {
+        combination: &CombinatorialSharing,
+        generator: &mut RandomGenerator,
+    ) -> Result<InProcessGroup, RandomError> {
         let split = key.split(&self.range, combination, generator)?;
         let (group, identities) = members(combination, generator)?;
         let share = |label: Label| (label, split.share(label));
         let held = |server| Arc::new(combination.labels_of(server).map(share).collect());
         let shares = combination.servers().map(held).collect();
         let power = |label| self.parameters.power(&split.share(label));
-        let witnesses = Arc::new(Witnesses::new(combination.labels().map(power).collect()));
-        let header =
-            Header::first(group.clone(), vec![None; group.members().len()], witnesses.digest());
-        Ok(WholeGroup { group, identities, shares, header, witnesses })
+        let witnesses = Arc::new(ShareWitnesses::new(combination.labels().map(power).collect()));
+        let header = GroupHeader::first(
+            group.clone(),
+            vec![None; group.members().len()],
+            witnesses.digest(),
+        );
+        Ok(InProcessGroup { group, identities, shares, header, witnesses })
     }
 }
 
-impl WholeGroup {
+impl InProcessGroup {
     /// Which server holds which shares.
-    pub fn combination(&self) -> &Combination {
+    pub fn combination(&self) -> &CombinatorialSharing {
         self.group.combination()
     }
 
     /// The header of its epoch, which the group signs.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &GroupHeader {
         &self.header
     }
 
@@ -137,12 +140,12 @@ impl WholeGroup {
     ///
     /// # Panics
     /// If there is no such server.
-    pub fn shares(&self, server: ServerIndex) -> &Arc<Shares> {
+    pub fn shares(&self, server: ServerIndex) -> &Arc<LabeledShares> {
         &self.shares[usize::from(server.0)]
     }
 
     /// The witnesses of all shares.
-    pub fn witnesses(&self) -> &Witnesses {
+    pub fn witnesses(&self) -> &ShareWitnesses {
         &self.witnesses
     }
 
@@ -150,14 +153,14 @@ impl WholeGroup {
     ///
     /// # Panics
     /// If a server lacks a share.
-    pub fn signing_servers(&self, setting: &Setting) -> SigningServers {
+    pub fn signing_servers(&self, setting: &GroupKeyParameters) -> SigningServers {
         let group = Arc::new(SigningGroup {
             epoch: self.header.epoch,
             key: setting.key.clone(),
             combination: self.combination().clone(),
             identities: self.identities.iter().map(|identity| identity.public()).collect(),
         });
-        let server = |(index, identity): (ServerIndex, &Arc<SecretKey>)| {
+        let server = |(index, identity): (ServerIndex, &Arc<IdentitySecretKey>)| {
             let shares = self.shares(index).iter();
             let shares = shares.map(|(label, share)| (*label, share.clone())).collect();
             let shares = SigningShares::new(group.clone(), index, setting.range, shares);
@@ -170,16 +173,16 @@ impl WholeGroup {
 
 /// A group of new identities. Its addresses are not used.
 fn members(
-    combination: &Combination,
-    generator: &mut Generator,
-) -> Result<(Group, Vec<Arc<SecretKey>>), RandomError> {
-    let identity = |_| Ok(Arc::new(SecretKey::new(&generator.array()?)));
+    combination: &CombinatorialSharing,
+    generator: &mut RandomGenerator,
+) -> Result<(QuorumGroup, Vec<Arc<IdentitySecretKey>>), RandomError> {
+    let identity = |_| Ok(Arc::new(IdentitySecretKey::new(&generator.array()?)));
     let identities = combination.servers().map(identity);
     let identities = identities.collect::<Result<Vec<_>, RandomError>>()?;
-    let member = |(server, identity): (ServerIndex, &Arc<SecretKey>)| Member {
+    let member = |(server, identity): (ServerIndex, &Arc<IdentitySecretKey>)| QuorumMember {
         identity: identity.public(),
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1 + u16::from(server.0))),
     };
     let members = combination.servers().zip(&identities).map(member).collect();
-    Ok((Group::new(members).expect("new identities differ"), identities))
+    Ok((QuorumGroup::new(members).expect("new identities differ"), identities))
 }

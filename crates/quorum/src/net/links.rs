@@ -2,7 +2,7 @@
 //! smaller key connects, and connects again when a link has ended.
 //!
 //! A message to a server without a link is not kept: protocols send again what matters when they
-//! hear [`Inbound::Up`].
+//! hear [`LinkEvent::Up`].
 
 mod accept;
 mod connection;
@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use serde::{Deserialize, Serialize};
-use service::listening::Listening;
+use service::listening::ConfiguredListener;
 use service::log::LogRateLimiter;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,15 +28,16 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use crate::protocol::link::backoff::{Attempt, Backoff, dials};
-use crate::protocol::link::handshake::Session;
+use crate::protocol::link::backoff::{ConnectAttemptEnd, ReconnectBackoff, dials};
+use crate::protocol::link::handshake::LinkSession;
 pub use crate::protocol::link::{
-    HandshakeError, Lane, LaneError, LinkError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic,
+    LinkHandshakeError, LinkLane, LinkLaneError, LinkSendError, LinkTopic, MAX_MESSAGE_LEN,
+    MAX_URGENT_LEN, QuorumLinkError,
 };
-use connection::{Connection, Ended};
-pub use peer_address::{PeerAddress, PeerAddressError};
+use connection::{LinkConnection, LinkEnd};
+pub use peer_address::{ServerAddress, ServerAddressError};
 use probe::probe;
-pub use probe::{Probe, probe_all};
+pub use probe::{LinkProbeResult, probe_all};
 
 /// How long a connection may take until both ends are proven.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,64 +52,64 @@ const MAX_LINES: u32 = 6;
 
 /// Another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct QuorumPeer {
     /// Its identity.
-    pub key: PublicKey,
+    pub key: IdentityPublicKey,
     /// Where it listens.
-    pub address: PeerAddress,
+    pub address: ServerAddress,
 }
 
 /// What comes from the links, in the order in which it happens at each of them.
 #[derive(Debug)]
-pub enum Inbound {
+pub enum LinkEvent {
     /// There is a link with this server.
-    Up(PublicKey),
+    Up(IdentityPublicKey),
     /// There is none any more. Messages may be lost.
-    Down(PublicKey),
+    Down(IdentityPublicKey),
     /// A message.
-    Message(Message),
+    Message(LinkMessage),
 }
 
 /// A message. Its sender may send as much again when it is dropped.
 #[derive(Debug)]
-pub struct Message {
+pub struct LinkMessage {
     /// The message.
     pub bytes: Bytes,
-    credit: connection::Credit,
+    credit: connection::MessageCredit,
 }
 
-impl Message {
+impl LinkMessage {
     /// Who has sent it.
-    pub fn from(&self) -> &PublicKey {
+    pub fn from(&self) -> &IdentityPublicKey {
         self.credit.sender()
     }
 }
 
 /// The messages of one topic.
 #[derive(Debug)]
-pub struct Inbox {
+pub struct TopicInbox {
     /// What is said again, before what comes.
-    again: VecDeque<Inbound>,
-    received: UnboundedReceiver<Inbound>,
+    replayed: VecDeque<LinkEvent>,
+    received: UnboundedReceiver<LinkEvent>,
 }
 
-impl Inbox {
+impl TopicInbox {
     /// The next one; `None` after the links were stopped. Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Option<Inbound> {
-        match self.again.pop_front() {
+    pub async fn next(&mut self) -> Option<LinkEvent> {
+        match self.replayed.pop_front() {
             Some(inbound) => Some(inbound),
             None => self.received.recv().await,
         }
     }
 
     /// The next one if it is there.
-    pub(super) fn try_next(&mut self) -> Option<Inbound> {
-        self.again.pop_front().or_else(|| self.received.try_recv().ok())
+    pub(super) fn try_next(&mut self) -> Option<LinkEvent> {
+        self.replayed.pop_front().or_else(|| self.received.try_recv().ok())
     }
 
     /// Says first that there are links with these servers, to who reads next.
-    pub(super) fn say_up(&mut self, servers: impl Iterator<Item = PublicKey>) {
-        self.again.extend(servers.map(Inbound::Up));
+    pub(super) fn replay_link_up(&mut self, servers: impl Iterator<Item = IdentityPublicKey>) {
+        self.replayed.extend(servers.map(LinkEvent::Up));
     }
 }
 
@@ -151,50 +152,50 @@ pub struct SentBytes {
 
 /// All links of a server. They end when it is dropped.
 #[derive(Debug)]
-pub struct Links {
-    shared: Arc<Shared>,
+pub struct QuorumLinks {
+    shared: Arc<SharedLinks>,
     accepting: AbortHandle,
 }
 
-struct Shared {
-    own: Arc<SecretKey>,
+struct SharedLinks {
+    own: Arc<IdentitySecretKey>,
     /// The times of the protocol count from here.
     start: Instant,
-    inboxes: [UnboundedSender<Inbound>; 3],
+    inboxes: [UnboundedSender<LinkEvent>; 3],
     /// The bytes of messages of each topic that were handed to links.
     sent: [AtomicU64; 3],
-    peers: Mutex<HashMap<[u8; 32], State>>,
+    peers: Mutex<HashMap<[u8; 32], PeerLinkState>>,
     /// How many connections did not become links.
     refused_connections: AtomicU64,
     /// It is known who may connect.
-    named: Notify,
+    peers_known: Notify,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedLinks {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Shared").field("own", &self.own.public()).finish_non_exhaustive()
+        out.debug_struct("SharedLinks").field("own", &self.own.public()).finish_non_exhaustive()
     }
 }
 
 /// One other server.
-struct State {
-    key: PublicKey,
+struct PeerLinkState {
+    key: IdentityPublicKey,
     /// Where it may listen, the most likely address first; at least one.
-    addresses: Vec<PeerAddress>,
+    addresses: Vec<ServerAddress>,
     /// Which of them is tried, or has answered.
     tried: usize,
     /// Told when the addresses have changed.
-    moved: Arc<Notify>,
+    addresses_changed: Arc<Notify>,
     since: Instant,
     why: Option<String>,
-    connection: Option<(Arc<Connection>, AbortHandle)>,
+    connection: Option<(Arc<LinkConnection>, AbortHandle)>,
     refused_messages: u64,
     dialing: Option<AbortHandle>,
     lines: LogRateLimiter,
 }
 
-impl State {
-    fn address(&self) -> &PeerAddress {
+impl PeerLinkState {
+    fn address(&self) -> &ServerAddress {
         &self.addresses[self.tried]
     }
 
@@ -208,7 +209,7 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for PeerLinkState {
     fn drop(&mut self) {
         self.close();
         if let Some(dialing) = &self.dialing {
@@ -219,49 +220,60 @@ impl Drop for State {
 
 /// Why a connection did not become a link.
 #[derive(Debug, thiserror::Error)]
-enum ConnectError {
+enum LinkConnectError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error("not proven within {} s", HANDSHAKE_TIMEOUT.as_secs())]
     TimedOut,
     #[error(transparent)]
-    Handshake(#[from] HandshakeError),
+    Handshake(#[from] LinkHandshakeError),
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
-impl Links {
+impl QuorumLinks {
     /// Accepts connections of the servers that [`Self::set_peers`] names. Also returns an inbox for
-    /// each of [`Topic::ALL`]. It must be called in a runtime.
-    pub fn start(own: SecretKey, listening: Vec<Listening>) -> (Self, [Inbox; 3]) {
-        let channels = Topic::ALL.map(|_| unbounded_channel());
+    /// each of [`LinkTopic::ALL`]. It must be called in a runtime.
+    pub fn start(
+        own: IdentitySecretKey,
+        listening: Vec<ConfiguredListener>,
+    ) -> (Self, [TopicInbox; 3]) {
+        let channels = LinkTopic::ALL.map(|_| unbounded_channel());
         let inboxes = channels.each_ref().map(|(sender, _)| sender.clone());
         let peers = Mutex::default();
         let (own, start, sent) = (Arc::new(own), Instant::now(), Default::default());
         let (named, refused_connections) = (Notify::new(), AtomicU64::new(0));
-        let shared = Shared { own, start, inboxes, sent, peers, refused_connections, named };
+        let shared = SharedLinks {
+            own,
+            start,
+            inboxes,
+            sent,
+            peers,
+            refused_connections,
+            peers_known: named,
+        };
         let shared = Arc::new(shared);
         let accepting = tokio::spawn(accept::run(Arc::clone(&shared), listening)).abort_handle();
         (
             Self { shared, accepting },
-            channels.map(|(_, received)| Inbox { again: VecDeque::new(), received }),
+            channels.map(|(_, received)| TopicInbox { replayed: VecDeque::new(), received }),
         )
     }
 
     /// Keeps links with these servers and no others. A server can be named with several addresses,
     /// the most likely first: they are tried in turn. Existing links go on.
-    pub fn set_peers(&self, peers: &[Peer]) {
+    pub fn set_peers(&self, peers: &[QuorumPeer]) {
         let own = self.shared.own.public();
         let mut states = self.shared.peers();
-        let wanted = |state: &State| peers.iter().any(|peer| peer.key == state.key);
+        let wanted = |state: &PeerLinkState| peers.iter().any(|peer| peer.key == state.key);
         for (_, mut removed) in states.extract_if(|_, state| !wanted(state)) {
             if removed.close() {
-                self.shared.tell(|| Inbound::Down(removed.key));
+                self.shared.broadcast(|| LinkEvent::Down(removed.key));
             }
         }
         for key in peers.iter().map(|peer| peer.key).filter(|key| *key != own) {
             let of_key = peers.iter().filter(|peer| peer.key == key);
-            let mut addresses: Vec<PeerAddress> = Vec::new();
+            let mut addresses: Vec<ServerAddress> = Vec::new();
             for address in of_key.map(|peer| &peer.address) {
                 if !addresses.contains(address) {
                     addresses.push(address.clone());
@@ -278,11 +290,11 @@ impl Links {
                     if dialing.is_none() {
                         self.ask_for_connection(key, &addresses[0]);
                     }
-                    place.insert(State {
+                    place.insert(PeerLinkState {
                         key,
                         addresses,
                         tried: 0,
-                        moved,
+                        addresses_changed: moved,
                         since: Instant::now(),
                         why: None,
                         connection: None,
@@ -293,23 +305,24 @@ impl Links {
                 }
             }
         }
-        self.shared.named.notify_one();
+        self.shared.peers_known.notify_one();
     }
 
     /// Asks a server that connects here to do it soon, if it has given that up.
-    fn ask_for_connection(&self, key: PublicKey, address: &PeerAddress) {
-        let (shared, peer) = (Arc::clone(&self.shared), Peer { key, address: address.clone() });
+    fn ask_for_connection(&self, key: IdentityPublicKey, address: &ServerAddress) {
+        let (shared, peer) =
+            (Arc::clone(&self.shared), QuorumPeer { key, address: address.clone() });
         // It is refused, and heard.
         tokio::spawn(async move { _ = probe(&shared.own, &peer).await });
     }
 
     /// What is at the addresses of these servers, in their order.
-    pub(super) async fn probe(&self, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
+    pub(super) async fn probe(&self, peers: Vec<QuorumPeer>) -> Vec<(QuorumPeer, LinkProbeResult)> {
         probe_all(&self.shared.own, peers).await
     }
 
     /// The identity of this server.
-    pub fn own(&self) -> PublicKey {
+    pub fn own(&self) -> IdentityPublicKey {
         self.shared.own.public()
     }
 
@@ -319,15 +332,15 @@ impl Links {
     /// When there is no link with it, the message is too long, or too much waits.
     pub fn send(
         &self,
-        to: &PublicKey,
-        topic: Topic,
-        lane: Lane,
+        to: &IdentityPublicKey,
+        topic: LinkTopic,
+        lane: LinkLane,
         bytes: Bytes,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), LinkSendError> {
         let connection = {
             let peers = self.shared.peers();
             let open = peers.get(&to.to_bytes()).and_then(|state| state.connection.as_ref());
-            Arc::clone(&open.ok_or(SendError::Down)?.0)
+            Arc::clone(&open.ok_or(LinkSendError::Down)?.0)
         };
         let len = bytes.len() as u64;
         connection.send(topic, lane, bytes)?;
@@ -337,7 +350,7 @@ impl Links {
     }
 
     /// How many bytes wait on a lane to be sent to a server; 0 without a link.
-    pub(super) fn queued(&self, to: &PublicKey, lane: Lane) -> usize {
+    pub(super) fn queued(&self, to: &IdentityPublicKey, lane: LinkLane) -> usize {
         let peers = self.shared.peers();
         let state = peers.get(&to.to_bytes());
         let open = state.and_then(|state| state.connection.as_ref());
@@ -352,7 +365,7 @@ impl Links {
     }
 
     /// Counts a message of a server that was refused.
-    pub(super) fn count_refused(&self, from: &PublicKey) {
+    pub(super) fn count_refused(&self, from: &IdentityPublicKey) {
         if let Some(state) = self.shared.peers().get_mut(&from.to_bytes()) {
             state.refused_messages += 1;
         }
@@ -367,22 +380,22 @@ impl Links {
     /// The state of the link with each server, in the order of their addresses.
     pub fn status(&self) -> Vec<LinkStatus> {
         let peers = self.shared.peers();
-        let mut status: Vec<_> = peers.values().map(State::status).collect();
+        let mut status: Vec<_> = peers.values().map(PeerLinkState::status).collect();
         status.sort_by(|a, b| (&a.address, &a.server).cmp(&(&b.address, &b.server)));
         status
     }
 }
 
-impl Drop for Links {
+impl Drop for QuorumLinks {
     fn drop(&mut self) {
         self.accepting.abort();
         self.shared.peers().clear();
     }
 }
 
-impl State {
+impl PeerLinkState {
     /// The server may listen at these addresses from now on.
-    fn set_addresses(&mut self, addresses: Vec<PeerAddress>) {
+    fn set_addresses(&mut self, addresses: Vec<ServerAddress>) {
         if addresses == self.addresses {
             return;
         }
@@ -391,7 +404,7 @@ impl State {
         // A link that was dialled goes on where it is.
         let is_dialled = self.dialing.is_some() && self.connection.is_some();
         self.tried = still.filter(|_| is_dialled).unwrap_or(0);
-        self.moved.notify_one();
+        self.addresses_changed.notify_one();
     }
 
     fn status(&self) -> LinkStatus {
@@ -411,8 +424,8 @@ impl State {
     }
 }
 
-impl Shared {
-    fn peers(&self) -> MutexGuard<'_, HashMap<[u8; 32], State>> {
+impl SharedLinks {
+    fn peers(&self) -> MutexGuard<'_, HashMap<[u8; 32], PeerLinkState>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -422,22 +435,22 @@ impl Shared {
 
     /// Whether the server with this key may connect here. If it is to be connected to from here,
     /// and wants that, this happens at once.
-    fn expects(&self, key: &PublicKey) -> bool {
+    fn expects(&self, key: &IdentityPublicKey) -> bool {
         let peers = self.peers();
         let Some(state) = peers.get(&key.to_bytes()) else { return false };
         if state.dialing.is_some() && state.connection.is_none() {
-            state.moved.notify_one();
+            state.addresses_changed.notify_one();
         }
         dials(key, &self.own.public())
     }
 
     /// Whether this server has a link with the one with this key, or is to have one.
-    fn knows(&self, key: &PublicKey) -> bool {
+    fn knows(&self, key: &IdentityPublicKey) -> bool {
         self.peers().contains_key(&key.to_bytes())
     }
 
     /// Tells all inboxes.
-    fn tell(&self, event: impl Fn() -> Inbound) {
+    fn broadcast(&self, event: impl Fn() -> LinkEvent) {
         for inbox in &self.inboxes {
             // It is closed if nothing reads it.
             let _ = inbox.send(event());
@@ -449,21 +462,21 @@ impl Shared {
     fn open(
         self: &Arc<Self>,
         stream: TcpStream,
-        session: Session,
+        session: LinkSession,
     ) -> Option<tokio::sync::oneshot::Receiver<()>> {
         let key = session.peer;
         let mut peers = self.peers();
         let state = peers.get_mut(&key.to_bytes())?;
         if state.close() {
             debug!(server = %key, "the server has connected again");
-            self.tell(|| Inbound::Down(key));
+            self.broadcast(|| LinkEvent::Down(key));
         }
-        if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+        if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
             info!(server = %key, address = %state.address(), so_often, "link up");
         }
         (state.since, state.why) = (Instant::now(), None);
-        self.tell(|| Inbound::Up(key));
-        let connection = Arc::new(Connection::new(session, self.now()));
+        self.broadcast(|| LinkEvent::Up(key));
+        let connection = Arc::new(LinkConnection::new(session, self.now()));
         let (ended, end) = tokio::sync::oneshot::channel();
         let running = Arc::clone(&connection);
         let shared = Arc::clone(self);
@@ -477,7 +490,7 @@ impl Shared {
     }
 
     /// A link has ended.
-    fn closed(&self, connection: &Arc<Connection>, key: &PublicKey, why: &Ended) {
+    fn closed(&self, connection: &Arc<LinkConnection>, key: &IdentityPublicKey, why: &LinkEnd) {
         let mut peers = self.peers();
         let Some(state) = peers.get_mut(&key.to_bytes()) else { return };
         let current = state.connection.as_ref();
@@ -486,26 +499,26 @@ impl Shared {
         }
         state.connection = None;
         (state.since, state.why) = (Instant::now(), Some(why.to_string()));
-        if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+        if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
             warn!(server = %key, address = %state.address(), %why, so_often, "link down");
         }
-        self.tell(|| Inbound::Down(*key));
+        self.broadcast(|| LinkEvent::Down(*key));
     }
 
     /// Where a server is to be connected to.
-    fn peer(&self, key: PublicKey) -> Option<Peer> {
+    fn peer(&self, key: IdentityPublicKey) -> Option<QuorumPeer> {
         let address = self.peers().get(&key.to_bytes())?.address().clone();
-        Some(Peer { key, address })
+        Some(QuorumPeer { key, address })
     }
 
     /// An attempt to connect has failed: it is logged when the reason is another than before. The
     /// next one is at the next address.
-    fn failed(&self, peer: &Peer, error: &ConnectError) {
+    fn failed(&self, peer: &QuorumPeer, error: &LinkConnectError) {
         let mut peers = self.peers();
         let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
         let why = Some(error.to_string());
         if state.connection.is_none() && state.why != why {
-            if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+            if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
                 warn!(server = %peer.key, address = %peer.address, %error, so_often, "no link");
             }
             state.why = why;
@@ -517,25 +530,28 @@ impl Shared {
 }
 
 /// Keeps a link with a server to which this one connects.
-async fn dial(shared: Arc<Shared>, key: PublicKey, moved: Arc<Notify>) {
-    let mut backoff = Backoff::default();
-    let mut generator = Generator::system();
+async fn dial(shared: Arc<SharedLinks>, key: IdentityPublicKey, moved: Arc<Notify>) {
+    let mut backoff = ReconnectBackoff::default();
+    let mut generator = RandomGenerator::system();
     while let Some(peer) = shared.peer(key) {
         let begun = Instant::now();
         let connecting = connection::dial(&shared.own, &peer, &mut generator);
-        let mut ended = Attempt::Failed;
-        match timeout(HANDSHAKE_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::TimedOut)) {
+        let mut ended = ConnectAttemptEnd::Failed;
+        match timeout(HANDSHAKE_TIMEOUT, connecting)
+            .await
+            .unwrap_or(Err(LinkConnectError::TimedOut))
+        {
             Ok((stream, session)) => {
                 let opened = Instant::now();
                 if let Some(end) = shared.open(stream, session) {
                     // It ends by being dropped.
                     let _ = end.await;
                 }
-                ended = Attempt::Lasted(opened.elapsed());
+                ended = ConnectAttemptEnd::Lasted(opened.elapsed());
             }
             Err(error) => {
-                if matches!(error, ConnectError::Handshake(HandshakeError::NotExpected)) {
-                    ended = Attempt::Refused;
+                if matches!(error, LinkConnectError::Handshake(LinkHandshakeError::NotExpected)) {
+                    ended = ConnectAttemptEnd::Refused;
                 }
                 shared.failed(&peer, &error);
             }
@@ -544,7 +560,7 @@ async fn dial(shared: Arc<Shared>, key: PublicKey, moved: Arc<Notify>) {
         tokio::select! {
             () = sleep(backoff.pause(ended, random)) => {}
             () = moved.notified() => {
-                backoff = Backoff::default();
+                backoff = ReconnectBackoff::default();
                 sleep_until(begun + MIN_INTERVAL).await;
             }
         }

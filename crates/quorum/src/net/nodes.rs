@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use keys::PublicKey;
-use service::config::{Key, Keys, Problems, Table, key, read};
+use keys::IdentityPublicKey;
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
 
-use crate::protocol::group::{Group, GroupError, Member};
+use crate::protocol::group::{QuorumGroup, QuorumGroupError, QuorumMember};
 
 /// The keys of a `NODES.toml`.
-pub const NODES_KEYS: &[Key] = &[
+pub const NODES_KEYS: &[ConfigKey] = &[
     key(
         "",
         "server",
@@ -27,20 +27,20 @@ pub const NODES_KEYS: &[Key] = &[
 ///
 /// # Errors
 /// When they are wrong: all problems.
-pub fn parse_nodes(text: &str) -> Result<Group, Problems> {
-    read(text, Keys(&[NODES_KEYS]), |table| {
+pub fn parse_nodes(text: &str) -> Result<QuorumGroup, ConfigProblems> {
+    read(text, ConfigKeys(&[NODES_KEYS]), |table| {
         let servers = table.tables("server");
-        let members: Vec<Option<Member>> = servers.iter().map(read_server).collect();
-        let size = Group::check_size(table.count("server"));
+        let members: Vec<Option<QuorumMember>> = servers.iter().map(read_server).collect();
+        let size = QuorumGroup::check_size(table.count("server"));
         let made = size.and_then(|()| {
             // A server that is wrong has a problem of its own.
-            members.into_iter().collect::<Option<_>>().map(Group::new).transpose()
+            members.into_iter().collect::<Option<_>>().map(QuorumGroup::new).transpose()
         });
         made.unwrap_or_else(|error| {
             let fix = match error {
-                GroupError::Size(_) => "add or leave out a [[server]]",
-                GroupError::TooLarge(_) => "leave servers out",
-                GroupError::SameIdentity(..) => "give each server a key of its own",
+                QuorumGroupError::Size(_) => "add or leave out a [[server]]",
+                QuorumGroupError::TooLarge(_) => "leave servers out",
+                QuorumGroupError::SameIdentity(..) => "give each server a key of its own",
             };
             table.refuse(error.to_string(), fix);
             None
@@ -48,9 +48,9 @@ pub fn parse_nodes(text: &str) -> Result<Group, Problems> {
     })
 }
 
-fn read_server(table: &Table<'_>) -> Option<Member> {
+fn read_server(table: &ConfigTable<'_>) -> Option<QuorumMember> {
     let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
-    let identity = table.require("identity").and_then(|it| it.parsed_or::<PublicKey>(fix));
+    let identity = table.require("identity").and_then(|it| it.parsed_or::<IdentityPublicKey>(fix));
     let address = table.require("address");
     let address = address.and_then(|it| {
         let address = it.parsed_or::<SocketAddr>("give an IP address and a port")?;
@@ -63,20 +63,20 @@ fn read_server(table: &Table<'_>) -> Option<Member> {
         }
         Some(address)
     });
-    Some(Member { identity: identity?, address: address? })
+    Some(QuorumMember { identity: identity?, address: address? })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
 
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     use super::*;
 
     fn nodes(count: u8) -> String {
         (0..count).fold(String::new(), |mut text, i| {
-            let identity = SecretKey::new(&[i + 1; 32]).public();
+            let identity = IdentitySecretKey::new(&[i + 1; 32]).public();
             let _ = write!(text, "[[server]]\nidentity = \"{identity}\"\n");
             let _ = writeln!(text, "address = \"192.0.2.{}:6530\"", i + 1);
             text
@@ -87,7 +87,7 @@ mod tests {
     fn the_servers_have_the_order_of_the_file() {
         let group = parse_nodes(&nodes(7)).unwrap();
         assert_eq!(group.members().len(), 7);
-        assert_eq!(group.members()[6].identity, SecretKey::new(&[7; 32]).public());
+        assert_eq!(group.members()[6].identity, IdentitySecretKey::new(&[7; 32]).public());
         assert_eq!(group.members()[6].address.to_string(), "192.0.2.7:6530");
     }
 
@@ -115,10 +115,10 @@ mod tests {
         assert_eq!(said("").len(), 1);
         let wrong = nodes(4).replacen("192.0.2.1:6530", "0.0.0.0:6530", 1);
         let wrong = wrong.replacen("192.0.2.2:6530", "example.org:6530", 1);
-        let second = SecretKey::new(&[2; 32]).public().to_string();
+        let second = IdentitySecretKey::new(&[2; 32]).public().to_string();
         let wrong = wrong.replacen(&second, "22", 1);
         assert_eq!(said(&wrong).len(), 3, "{:?}", said(&wrong));
-        let first = SecretKey::new(&[1; 32]).public().to_string();
+        let first = IdentitySecretKey::new(&[1; 32]).public().to_string();
         let twice = said(&nodes(4).replacen(&second, &first, 1));
         assert!(twice[0].contains("servers 1 and 2 have the same identity key"), "{twice:?}");
     }

@@ -12,11 +12,11 @@
 //! - `evidence-N-S`: what proves that server S of epoch N has answered wrongly;
 //! - `lock`: held while a process has the store open.
 //!
-//! Changes that belong together are one transaction ([`Store::save`]). When an epoch or a run ends,
-//! its rows are overwritten and deleted, and its key is overwritten in place. Whoever later gets
-//! the disk and the master key cannot decrypt copies of the rows that the file system may have
-//! kept. A [backup](Store::back_up) holds the encrypted rows without the keys, so nobody can use it
-//! after the epoch either.
+//! Changes that belong together are one transaction ([`QuorumStore::save`]). When an epoch or a run
+//! ends, its rows are overwritten and deleted, and its key is overwritten in place. Whoever later
+//! gets the disk and the master key cannot decrypt copies of the rows that the file system may have
+//! kept. A [backup](QuorumStore::back_up) holds the encrypted rows without the keys, so nobody can
+//! use it after the epoch either.
 //!
 //! Assumption: what is overwritten in place is gone. File systems that copy on write, snapshots and
 //! flash translation layers may keep old blocks; keep the master key away from them then, as a
@@ -26,13 +26,13 @@ pub mod audit;
 mod error;
 mod examine;
 mod file;
+mod file_watch;
 mod master_key;
 mod registry;
 mod sealing_key;
 mod state;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -42,21 +42,21 @@ use rusqlite::Connection;
 
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::policy::MessageDigest;
-use audit::{AuditLog, Event};
-use sealing_key::KeyOf;
-use watch::FileId;
+use audit::{AuditEvent, AuditLog};
+use file_watch::FileId;
+use sealing_key::SealingKeyScope;
 
-pub use error::StoreError;
-pub use examine::{Examined, examine};
+pub use error::QuorumStoreError;
+pub use examine::{QuorumStoreSummary, examine};
 pub use master_key::{MasterKey, MasterKeyError};
-pub use registry::{MAX_REGISTERED, Registration};
+pub use registry::{MAX_REGISTERED, MessageRegistration};
 
 /// The file of the agreement log in a store's directory.
 pub const LOG_FILE: &str = "log.sqlite";
 
 /// An open store. One process at a time has it open.
 #[derive(Debug)]
-pub struct Store {
+pub struct QuorumStore {
     directory: PathBuf,
     connection: Connection,
     master: MasterKey,
@@ -66,22 +66,26 @@ pub struct Store {
     /// The file of the agreement log when it was first there.
     log: OnceCell<Option<FileId>>,
     /// Unlocked when it is closed.
-    _lock: file::Lock,
+    _lock: file::QuorumStoreLock,
 }
 
-impl Store {
+impl QuorumStore {
     /// Opens the store in a directory that no other user can change, or creates an empty one. Keys
     /// of epochs that have ended are destroyed: a crash may have come before that.
     ///
     /// # Errors
     /// When another process has it open, when other users can change it, or when it is damaged.
-    pub fn open(directory: &Path, master: MasterKey, now: SystemTime) -> Result<Self, StoreError> {
+    pub fn open(
+        directory: &Path,
+        master: MasterKey,
+        now: SystemTime,
+    ) -> Result<Self, QuorumStoreError> {
         let (directory, lock) = file::lock(directory)?;
         let keys = sealing_key::list(&directory)?;
-        if let Some(&KeyOf::Epoch(number)) = keys.first()
+        if let Some(&SealingKeyScope::Epoch(number)) = keys.first()
             && !file::has_database(&directory)
         {
-            return Err(StoreError::DatabaseMissing { number });
+            return Err(QuorumStoreError::DatabaseMissing { number });
         }
         let connection = file::open(&directory)?;
         let audit = AuditLog::open(&directory, now)?;
@@ -97,7 +101,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read or is damaged.
-    pub fn epochs(&self) -> Result<Vec<u64>, StoreError> {
+    pub fn epochs(&self) -> Result<Vec<u64>, QuorumStoreError> {
         epochs(&self.connection)
     }
 
@@ -107,17 +111,17 @@ impl Store {
     ///
     /// # Errors
     /// When there is no store, or it is damaged; when the file exists already or cannot be written.
-    pub fn back_up(directory: &Path, to: &Path) -> Result<Vec<u64>, StoreError> {
+    pub fn back_up(directory: &Path, to: &Path) -> Result<Vec<u64>, QuorumStoreError> {
         if to.exists() {
-            return Err(StoreError::BackupExists { path: to.to_owned() });
+            return Err(QuorumStoreError::BackupExists { path: to.to_owned() });
         }
         if !file::has_database(directory) {
-            return Err(StoreError::NoStore { path: directory.to_owned() });
+            return Err(QuorumStoreError::NoStore { path: directory.to_owned() });
         }
         // If no server runs, the lock keeps others from starting.
         let (connection, _lock) = match file::lock(directory) {
             Ok((directory, lock)) => (file::open(&directory)?, Some(lock)),
-            Err(StoreError::Locked { path }) => {
+            Err(QuorumStoreError::Locked { path }) => {
                 (file::open_to_read(&path.join(file::DATABASE))?, None)
             }
             Err(error) => return Err(error),
@@ -137,9 +141,9 @@ impl Store {
         master: MasterKey,
         from: &Path,
         now: SystemTime,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), QuorumStoreError> {
         if !directory.is_dir() {
-            return Err(StoreError::NoStore { path: directory.to_owned() });
+            return Err(QuorumStoreError::NoStore { path: directory.to_owned() });
         }
         let (directory, lock) = file::lock(directory)?;
         let copy = file::copy(from, &directory)?;
@@ -154,18 +158,20 @@ impl Store {
         };
         let keys = sealing_key::list(&store.directory)?;
         let epochs = store.epochs()?;
-        if let Some(&number) = epochs.iter().find(|it| !keys.contains(&KeyOf::Epoch(**it))) {
-            return Err(StoreError::BackupExpired { number });
+        if let Some(&number) =
+            epochs.iter().find(|it| !keys.contains(&SealingKeyScope::Epoch(**it)))
+        {
+            return Err(QuorumStoreError::BackupExpired { number });
         }
-        let kept = |key: &KeyOf| match *key {
-            KeyOf::Epoch(number) => Some(number),
-            KeyOf::Voting(_) | KeyOf::Run(_) => None,
+        let kept = |key: &SealingKeyScope| match *key {
+            SealingKeyScope::Epoch(number) => Some(number),
+            SealingKeyScope::Voting(_) | SealingKeyScope::Run(_) => None,
         };
         if let Some(number) = keys.iter().filter_map(kept).find(|it| !epochs.contains(it)) {
-            return Err(StoreError::BackupLacks { number });
+            return Err(QuorumStoreError::BackupLacks { number });
         }
         if epochs.is_empty() {
-            return Err(StoreError::BackupEmpty);
+            return Err(QuorumStoreError::BackupEmpty);
         }
         // Runs that have ended since.
         for run in store.live()?.into_iter().filter(|key| !keys.contains(key)) {
@@ -176,7 +182,7 @@ impl Store {
         let Self { directory, connection, mut audit, _lock, .. } = store;
         drop(connection);
         copy.replace_database(&directory)?;
-        audit.append(&Event::Restored { epochs }, now)?;
+        audit.append(&AuditEvent::Restored { epochs }, now)?;
         Ok(())
     }
 
@@ -191,7 +197,7 @@ impl Store {
         server: ServerIndex,
         evidence: &[u8],
         now: SystemTime,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), QuorumStoreError> {
         let server = server.0 + 1;
         let path = self.directory.join(format!("evidence-{epoch}-{server}"));
         if path.exists() {
@@ -199,14 +205,14 @@ impl Store {
         }
         file::create(&path, evidence)?;
         let evidence = MessageDigest::of(evidence).to_string();
-        self.record(&Event::WrongAnswer { epoch, server, evidence }, now)
+        self.record(&AuditEvent::WrongAnswer { epoch, server, evidence }, now)
     }
 
     /// Writes an event to the audit log.
     ///
     /// # Errors
     /// When the log cannot be written.
-    pub fn record(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
+    pub fn record(&mut self, event: &AuditEvent, now: SystemTime) -> Result<(), QuorumStoreError> {
         self.audit.append(event, now)
     }
 
@@ -222,7 +228,7 @@ impl Store {
     }
 }
 
-fn epochs(connection: &Connection) -> Result<Vec<u64>, StoreError> {
+fn epochs(connection: &Connection) -> Result<Vec<u64>, QuorumStoreError> {
     let mut statement = connection.prepare("SELECT number FROM epoch ORDER BY number")?;
     let numbers = statement.query_map([], |row| row.get::<_, i64>(0))?;
     numbers.map(|number| file::unsigned(number?, "number")).collect()

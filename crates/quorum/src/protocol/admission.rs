@@ -3,17 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::wire::Digest;
+use super::wire::Sha256Digest;
 
 /// What an entry would change: of the entries of one slot, a value has one at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u64);
+pub struct EntrySlot(pub u64);
 
 /// Whether an entry may be committed at a height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum EntryAdmission {
     /// It may: applied alone, it changes the state.
-    Admitted(Slot),
+    Admitted(EntrySlot),
     /// Not at this height, but possibly at a later one.
     Later,
     /// No.
@@ -28,25 +28,25 @@ pub enum Admission {
 /// are as many as it has slots.
 #[derive(Clone)]
 #[expect(clippy::type_complexity, reason = "it is this type's only use")]
-pub struct EntryCheck(Arc<dyn Fn(&[u8]) -> Admission + Send + Sync>);
+pub struct EntryCheck(Arc<dyn Fn(&[u8]) -> EntryAdmission + Send + Sync>);
 
 impl EntryCheck {
     /// The check by a function.
-    pub fn new(check: impl Fn(&[u8]) -> Admission + Send + Sync + 'static) -> Self {
+    pub fn new(check: impl Fn(&[u8]) -> EntryAdmission + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
 
     /// Admits every entry, each in a slot of its own: for tests and measurements of a log.
     pub fn anything() -> Self {
         Self::new(|entry| {
-            let Digest(digest) = Digest::of(&[entry]);
+            let Sha256Digest(digest) = Sha256Digest::of(&[entry]);
             let slot = std::array::from_fn(|index| digest[index]);
-            Admission::Admitted(Slot(u64::from_be_bytes(slot)))
+            EntryAdmission::Admitted(EntrySlot(u64::from_be_bytes(slot)))
         })
     }
 
     /// Whether an entry may be committed.
-    pub fn check(&self, entry: &[u8]) -> Admission {
+    pub fn check(&self, entry: &[u8]) -> EntryAdmission {
         (self.0)(entry)
     }
 }

@@ -13,24 +13,24 @@ use crypto_primes::{Flavor, is_prime, sieve_and_find};
 use keys::rsa::{MODULUS_BITS, PUBLIC_EXPONENT};
 use rand_core::utils::next_word_via_fill;
 use rand_core::{TryCryptoRng, TryRng};
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use crate::protocol::combination::Combination;
+use crate::protocol::combination::CombinatorialSharing;
 use crate::protocol::integer::{SecretInteger, split};
-use crate::protocol::rsa::key::GroupKey;
-use crate::protocol::rsa::modulus::{Element, Modulus, ModulusError};
-use crate::protocol::share::{ShareRange, Split};
+use crate::protocol::rsa::key::GroupPublicKey;
+use crate::protocol::rsa::modulus::{RsaElement, RsaModulus, RsaModulusError};
+use crate::protocol::share::{ShareRange, SplitInteger};
 
 /// A group's whole key. It exists in a ceremony only.
 pub struct DealerKey {
-    group: GroupKey,
+    group: GroupPublicKey,
     private_exponent: SecretInteger,
 }
 
 /// How far the search for the primes of a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Search {
+pub struct PrimeSearchProgress {
     /// The prime that is searched for, 1 or 2.
     pub prime: u8,
     /// The candidates for it that have been tried.
@@ -42,7 +42,7 @@ pub struct Search {
 pub enum CeremonyError {
     /// The modulus would be of a size that is not used.
     #[error(transparent)]
-    Modulus(#[from] ModulusError),
+    Modulus(#[from] RsaModulusError),
     /// The public exponent has no inverse, or the primes are equal.
     #[error("the primes make no key")]
     Primes,
@@ -57,9 +57,12 @@ impl DealerKey {
     ///
     /// # Errors
     /// If the size is none of [`keys::rsa::MODULUS_BITS`], or there are no random bytes.
-    pub fn generate(modulus_bits: u32, generator: &mut Generator) -> Result<Self, CeremonyError> {
+    pub fn generate(
+        modulus_bits: u32,
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, CeremonyError> {
         if !MODULUS_BITS.contains(&modulus_bits) {
-            return Err(ModulusError::Bits(modulus_bits).into());
+            return Err(RsaModulusError::Bits(modulus_bits).into());
         }
         let candidate = |prime: &BoxedUint| is_prime(Flavor::Safe, prime);
         let p = safe_prime(modulus_bits / 2, generator, candidate)?;
@@ -75,14 +78,14 @@ impl DealerKey {
     pub fn generate_on(
         threads: usize,
         modulus_bits: u32,
-        tried: &(dyn Fn(Search) + Sync),
+        tried: &(dyn Fn(PrimeSearchProgress) + Sync),
     ) -> Result<Self, CeremonyError> {
         if !MODULUS_BITS.contains(&modulus_bits) {
-            return Err(ModulusError::Bits(modulus_bits).into());
+            return Err(RsaModulusError::Bits(modulus_bits).into());
         }
         let p = safe_prime_on(threads, modulus_bits / 2, 1, tried)?;
         let q = safe_prime_on(threads, modulus_bits / 2, 2, tried)?;
-        Self::from_safe_primes(&p, &q, &mut Generator::seeded()?)
+        Self::from_safe_primes(&p, &q, &mut RandomGenerator::seeded()?)
     }
 
     /// The key of two safe primes, big-endian. They are not checked.
@@ -92,23 +95,23 @@ impl DealerKey {
     pub fn from_safe_primes(
         p: &[u8],
         q: &[u8],
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
     ) -> Result<Self, CeremonyError> {
         if p == q {
             return Err(CeremonyError::Primes);
         }
         let [p, q] = [p, q].map(|prime| Zeroizing::new(BoxedUint::from_be_slice_vartime(prime)));
-        let modulus = Modulus::from_be_bytes(&p.concatenating_mul(&*q).to_be_bytes())?;
+        let modulus = RsaModulus::from_be_bytes(&p.concatenating_mul(&*q).to_be_bytes())?;
         let halves = [&p, &q].map(|prime| Zeroizing::new(prime.shr(1)));
         let order = Zeroizing::new(halves[0].concatenating_mul(&*halves[1]));
         let private_exponent = private_exponent(order.as_words()).ok_or(CeremonyError::Primes)?;
-        let group = GroupKey::new(modulus.clone(), square(&modulus, generator)?)
+        let group = GroupPublicKey::new(modulus.clone(), square(&modulus, generator)?)
             .map_err(|_| CeremonyError::Primes)?;
         Ok(Self { group, private_exponent })
     }
 
     /// The public part.
-    pub fn group(&self) -> &GroupKey {
+    pub fn group(&self) -> &GroupPublicKey {
         &self.group
     }
 
@@ -119,9 +122,9 @@ impl DealerKey {
     pub fn split(
         &self,
         range: &ShareRange,
-        group: &Combination,
-        generator: &mut Generator,
-    ) -> Result<Split, RandomError> {
+        group: &CombinatorialSharing,
+        generator: &mut RandomGenerator,
+    ) -> Result<SplitInteger, RandomError> {
         range.split(&self.private_exponent, group, generator)
     }
 }
@@ -130,10 +133,10 @@ impl DealerKey {
 /// bits.
 fn safe_prime(
     bits: u32,
-    generator: &mut Generator,
+    generator: &mut RandomGenerator,
     is_chosen: impl Fn(&BoxedUint) -> bool,
 ) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
-    let mut random = Random { generator, failed: None };
+    let mut random = CeremonyRng { generator, failed: None };
     let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Safe, bits, SetBits::TwoMsb);
     let sieve = sieve.map_err(|_| CeremonyError::Primes)?;
     let prime = sieve_and_find(&mut random, sieve, |_, it| is_chosen(it));
@@ -149,22 +152,26 @@ fn safe_prime_on(
     threads: usize,
     bits: u32,
     number: u8,
-    tried: &(dyn Fn(Search) + Sync),
+    tried: &(dyn Fn(PrimeSearchProgress) + Sync),
 ) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
     let (is_found, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let found = Mutex::new(None);
     let search = || {
-        let result = Generator::seeded().map_err(CeremonyError::from).and_then(|mut generator| {
-            safe_prime(bits, &mut generator, |candidate| {
-                // The others end their search by any number, which is not used.
-                if is_found.load(Ordering::Relaxed) {
-                    return true;
-                }
-                let is_prime = is_prime(Flavor::Safe, candidate);
-                tried(Search { prime: number, tried: 1 + count.fetch_add(1, Ordering::Relaxed) });
-                is_prime
-            })
-        });
+        let result =
+            RandomGenerator::seeded().map_err(CeremonyError::from).and_then(|mut generator| {
+                safe_prime(bits, &mut generator, |candidate| {
+                    // The others end their search by any number, which is not used.
+                    if is_found.load(Ordering::Relaxed) {
+                        return true;
+                    }
+                    let is_prime = is_prime(Flavor::Safe, candidate);
+                    tried(PrimeSearchProgress {
+                        prime: number,
+                        tried: 1 + count.fetch_add(1, Ordering::Relaxed),
+                    });
+                    is_prime
+                })
+            });
         let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !is_found.swap(true, Ordering::Relaxed) {
             *found = Some(result);
@@ -182,12 +189,12 @@ fn safe_prime_on(
 }
 
 /// A generator for the search for primes, which knows no errors: it remembers the first.
-struct Random<'a> {
-    generator: &'a mut Generator,
+struct CeremonyRng<'a> {
+    generator: &'a mut RandomGenerator,
     failed: Option<RandomError>,
 }
 
-impl TryRng for Random<'_> {
+impl TryRng for CeremonyRng<'_> {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
@@ -204,7 +211,7 @@ impl TryRng for Random<'_> {
     }
 }
 
-impl TryCryptoRng for Random<'_> {}
+impl TryCryptoRng for CeremonyRng<'_> {}
 
 /// d with d e = 1 mod 2 p' q', the exponent of the group of invertible numbers; from the limbs of
 /// p' q', the number of squares.
@@ -237,7 +244,10 @@ fn private_exponent(order: &[u64]) -> Option<SecretInteger> {
 }
 
 /// A random square modulo N. With overwhelming probability, it generates all squares.
-fn square(modulus: &Modulus, generator: &mut Generator) -> Result<Element, RandomError> {
+fn square(
+    modulus: &RsaModulus,
+    generator: &mut RandomGenerator,
+) -> Result<RsaElement, RandomError> {
     let mut bytes = vec![0; modulus.byte_len()];
     loop {
         generator.fill(&mut bytes)?;
@@ -266,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_new_key_has_its_size_and_signs() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let key = DealerKey::generate(1024, &mut generator).unwrap();
         let modulus = key.group().modulus();
         assert_eq!(modulus.bits(), 1024);
@@ -274,12 +284,12 @@ mod tests {
         let signature = modulus.pow(&x, &key.private_exponent).unwrap();
         assert_eq!(signature.pow(PUBLIC_EXPONENT.into()), x);
         let other = DealerKey::generate(1000, &mut generator).err();
-        assert!(matches!(other, Some(CeremonyError::Modulus(ModulusError::Bits(1000)))));
+        assert!(matches!(other, Some(CeremonyError::Modulus(RsaModulusError::Bits(1000)))));
     }
 
     #[test]
     fn primes_that_make_no_key_are_refused() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let mut key = |p: &[u8], q: &[u8]| DealerKey::from_safe_primes(p, q, &mut generator).err();
         assert!(matches!(key(&[0xff; 64], &[0xff; 64]), Some(CeremonyError::Primes)));
         assert!(matches!(key(&[7], &[11]), Some(CeremonyError::Modulus(_))));

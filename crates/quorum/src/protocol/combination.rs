@@ -77,13 +77,13 @@ fn scaled(value: f64, units: &[(f64, &str)], max: f64) -> String {
 
 /// The distribution of shares in a group of n = 3f+1 servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Combination {
+pub struct CombinatorialSharing {
     faulty: u8,
     /// The f servers that lack each share, as bits, by label.
     lacking: Vec<u16>,
 }
 
-impl Combination {
+impl CombinatorialSharing {
     /// The distribution for a group that tolerates `faulty` servers, f: 1 to 4.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ mod tests {
         for (faulty, servers, labels, held) in
             [(1, 4, 4, 3), (2, 7, 21, 15), (3, 10, 120, 84), (4, 13, 715, 495)]
         {
-            let combination = Combination::new(faulty).unwrap();
+            let combination = CombinatorialSharing::new(faulty).unwrap();
             assert_eq!(combination.server_count(), servers);
             assert_eq!(combination.label_count(), labels);
             for server in combination.servers() {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn shares_are_those_of_table_3_1() {
-        let combination = Combination::new(1).unwrap();
+        let combination = CombinatorialSharing::new(1).unwrap();
         let held = |server| combination.labels_of(ServerIndex(server)).map(|label| label.0);
         assert!(held(0).eq([1, 2, 3]));
         assert!(held(1).eq([0, 2, 3]));
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn f_servers_lack_a_share_and_every_f_plus_1_use_each_once() {
         for faulty in 1..=3 {
-            let combination = Combination::new(faulty).unwrap();
+            let combination = CombinatorialSharing::new(faulty).unwrap();
             let n = 3 * faulty + 1;
             for few in combinations(n, combination.faulty()) {
                 let lacked = combination
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn dealers_hold_what_they_deal_and_share_the_work() {
         for faulty in 1..=MAX_FAULTY {
-            let combination = Combination::new(faulty).unwrap();
+            let combination = CombinatorialSharing::new(faulty).unwrap();
             let mut loads = vec![0; combination.server_count()];
             for label in combination.labels() {
                 let dealer = combination.designated_dealer(label);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn larger_groups_are_refused_with_the_estimate() {
-        let refused = Combination::new(5).unwrap_err();
+        let refused = CombinatorialSharing::new(5).unwrap_err();
         assert_eq!((refused.shares, refused.subshares), (4368.0, 19_079_424.0));
         assert!(refused.to_string().contains("4368 shares"), "{refused}");
     }

@@ -5,9 +5,9 @@
 pub(crate) mod codec;
 pub(crate) mod context;
 pub(crate) mod engine;
+pub(crate) mod fair_queue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-pub(crate) mod inflow;
 mod pool;
 mod signing;
 mod timers;

@@ -1,6 +1,6 @@
 //! Keys for tests, which need not wait for safe primes.
 
-use sharing::Generator;
+use sharing::RandomGenerator;
 
 use crate::protocol::ceremony::DealerKey;
 
@@ -30,7 +30,7 @@ fn key(primes: [&str; 2]) -> DealerKey {
         let pairs = digits.chunks(2).map(|pair| str::from_utf8(pair).unwrap());
         pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect::<Vec<u8>>()
     });
-    DealerKey::from_safe_primes(&p, &q, &mut Generator::seeded().unwrap()).unwrap()
+    DealerKey::from_safe_primes(&p, &q, &mut RandomGenerator::seeded().unwrap()).unwrap()
 }
 
 const SHORT_PRIMES: [&str; 2] = [

@@ -3,35 +3,35 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::agreed::{ServerSet, Voter};
-use super::combination::{Combination, GroupTooLarge, MAX_FAULTY, ServerIndex};
+use super::combination::{CombinatorialSharing, GroupTooLarge, MAX_FAULTY, ServerIndex};
+use super::log_types::{ServerSet, Voter};
 use super::voting::{read_optional_key, write_key};
-use super::wire::{Digest, Malformed, Reader, Write};
+use super::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
 /// What every header begins with. Messages of users must not begin with it.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
 
 /// A server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct QuorumMember {
     /// The key by which other servers authenticate it.
-    pub identity: PublicKey,
+    pub identity: IdentityPublicKey,
     /// The address on which it accepts links.
     pub address: SocketAddr,
 }
 
 /// The servers that are responsible for the key in one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    members: Vec<Member>,
-    combination: Combination,
+pub struct QuorumGroup {
+    members: Vec<QuorumMember>,
+    combination: CombinatorialSharing,
 }
 
 /// Servers do not make a group.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum GroupError {
+pub enum QuorumGroupError {
     /// The number of servers is not 3f+1 with f from 1 to 4.
     #[error("a group has 4, 7, 10 or 13 servers, not {0}")]
     Size(usize),
@@ -44,24 +44,26 @@ pub enum GroupError {
 }
 
 /// How many faulty servers a group of this many servers tolerates.
-fn faulty(servers: usize) -> Result<u8, GroupError> {
-    (1..=u8::MAX).find(|&f| servers == 3 * usize::from(f) + 1).ok_or(GroupError::Size(servers))
+fn faulty(servers: usize) -> Result<u8, QuorumGroupError> {
+    (1..=u8::MAX)
+        .find(|&f| servers == 3 * usize::from(f) + 1)
+        .ok_or(QuorumGroupError::Size(servers))
 }
 
-impl Group {
+impl QuorumGroup {
     /// The group of these servers, in the order of their indices.
     ///
     /// # Errors
     /// If there are not 3f+1 of them for an f from 1 to 4, or two have the same identity.
-    pub fn new(members: Vec<Member>) -> Result<Self, GroupError> {
-        let combination = Combination::new(faulty(members.len())?)?;
+    pub fn new(members: Vec<QuorumMember>) -> Result<Self, QuorumGroupError> {
+        let combination = CombinatorialSharing::new(faulty(members.len())?)?;
         let mut seen = HashSet::new();
         for (index, member) in combination.servers().zip(&members) {
             if !seen.insert(member.identity.to_bytes()) {
                 let mut same = members.iter().zip(combination.servers());
                 let first = same.find(|(it, _)| it.identity == member.identity);
                 let first = first.map_or(index, |(_, first)| first);
-                return Err(GroupError::SameIdentity(first, index));
+                return Err(QuorumGroupError::SameIdentity(first, index));
             }
         }
         Ok(Self { members, combination })
@@ -71,27 +73,27 @@ impl Group {
     ///
     /// # Errors
     /// If not.
-    pub fn check_size(servers: usize) -> Result<(), GroupError> {
-        Ok(Combination::new(faulty(servers)?).map(drop)?)
+    pub fn check_size(servers: usize) -> Result<(), QuorumGroupError> {
+        Ok(CombinatorialSharing::new(faulty(servers)?).map(drop)?)
     }
 
     /// The servers, in the order of their indices.
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[QuorumMember] {
         &self.members
     }
 
     /// Which server holds which shares.
-    pub fn combination(&self) -> &Combination {
+    pub fn combination(&self) -> &CombinatorialSharing {
         &self.combination
     }
 
     /// The server with an index, if there is one.
-    pub fn member(&self, server: ServerIndex) -> Option<&Member> {
+    pub fn member(&self, server: ServerIndex) -> Option<&QuorumMember> {
         self.members.get(usize::from(server.0))
     }
 
     /// The index of the server with an identity, if there is one.
-    pub fn index_of(&self, identity: &PublicKey) -> Option<ServerIndex> {
+    pub fn index_of(&self, identity: &IdentityPublicKey) -> Option<ServerIndex> {
         let mut servers = self.combination.servers().zip(&self.members);
         servers.find(|(_, member)| member.identity == *identity).map(|(index, _)| index)
     }
@@ -100,7 +102,7 @@ impl Group {
     ///
     /// # Panics
     /// If there is not a key, or none, for each server.
-    pub(crate) fn voters(&self, keys: &[Option<PublicKey>]) -> ServerSet {
+    pub(crate) fn voters(&self, keys: &[Option<IdentityPublicKey>]) -> ServerSet {
         assert_eq!(keys.len(), self.members.len(), "a key, or none, for each server");
         let servers = self.members.iter().zip(keys);
         let voters = servers.map(|(member, &key)| Voter { identity: member.identity, key });
@@ -115,7 +117,7 @@ impl Group {
     /// Writes f and the servers.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(u8::try_from(self.combination.faulty()).expect("f is at most 4"));
-        for Member { identity, address } in &self.members {
+        for QuorumMember { identity, address } in &self.members {
             out.extend(identity.to_bytes());
             match address.ip() {
                 IpAddr::V4(ip) => {
@@ -132,29 +134,29 @@ impl Group {
     }
 
     /// Reads f and the servers.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let faulty = reader.u8()?;
         if !(1..=MAX_FAULTY).contains(&faulty) {
-            return Err(Malformed("f is not from 1 to 4"));
+            return Err(MalformedEncoding("f is not from 1 to 4"));
         }
         let member = |_| {
-            let identity = PublicKey::from_bytes(&reader.array()?)
-                .map_err(|_| Malformed("an identity is no public key"))?;
+            let identity = IdentityPublicKey::from_bytes(&reader.array()?)
+                .map_err(|_| MalformedEncoding("an identity is no public key"))?;
             let ip = match reader.u8()? {
                 4 => IpAddr::from(reader.array::<4>()?),
                 6 => IpAddr::from(reader.array::<16>()?),
-                _ => return Err(Malformed("the kind of an address is neither 4 nor 6")),
+                _ => return Err(MalformedEncoding("the kind of an address is neither 4 nor 6")),
             };
-            Ok(Member { identity, address: SocketAddr::new(ip, reader.u16()?) })
+            Ok(QuorumMember { identity, address: SocketAddr::new(ip, reader.u16()?) })
         };
         let members = (0..=3 * faulty).map(member).collect::<Result<_, _>>()?;
-        Self::new(members).map_err(|_| Malformed("servers do not make a group"))
+        Self::new(members).map_err(|_| MalformedEncoding("servers do not make a group"))
     }
 }
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderKind {
+pub enum GroupHeaderKind {
     /// The old group asks the new one to take over. The witnesses are the old ones.
     Refresh,
     /// The new group has taken over. The witnesses are the new ones.
@@ -163,28 +165,32 @@ pub enum HeaderKind {
 
 /// A statement that a group signs with the group key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct GroupHeader {
     /// What it says.
-    pub kind: HeaderKind,
+    pub kind: GroupHeaderKind,
     /// The number of the epoch that begins, from 1.
     pub epoch: u64,
     /// The number of the run of the refresh; 0 in the first epoch.
     pub run: u32,
     /// The digest of the header of the epoch before; zeros in the first epoch.
-    pub previous: Digest,
+    pub previous: Sha256Digest,
     /// The servers of the epoch.
-    pub group: Group,
+    pub group: QuorumGroup,
     /// Voting keys by the servers' indices: in the header of an epoch, those with which its servers
     /// begin; in a refresh header, those of the group before when the run was opened.
-    pub voting: Vec<Option<PublicKey>>,
+    pub voting: Vec<Option<IdentityPublicKey>>,
     /// The digest of the witnesses.
-    pub witnesses: Digest,
+    pub witnesses: Sha256Digest,
 }
 
-impl Header {
+impl GroupHeader {
     /// The header of the first epoch, whose shares and voting keys the ceremony has made.
-    pub fn first(group: Group, voting: Vec<Option<PublicKey>>, witnesses: Digest) -> Self {
-        let (kind, previous) = (HeaderKind::Epoch, Digest([0; 32]));
+    pub fn first(
+        group: QuorumGroup,
+        voting: Vec<Option<IdentityPublicKey>>,
+        witnesses: Sha256Digest,
+    ) -> Self {
+        let (kind, previous) = (GroupHeaderKind::Epoch, Sha256Digest([0; 32]));
         Self { kind, epoch: 1, run: 0, previous, group, voting, witnesses }
     }
 
@@ -195,8 +201,8 @@ impl Header {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = HEADER_MAGIC.to_vec();
         out.push(match self.kind {
-            HeaderKind::Refresh => 1,
-            HeaderKind::Epoch => 2,
+            GroupHeaderKind::Refresh => 1,
+            GroupHeaderKind::Epoch => 2,
         });
         out.put_u64(self.epoch);
         out.put_u32(self.run);
@@ -212,25 +218,25 @@ impl Header {
     ///
     /// # Errors
     /// If the bytes are not exactly a header.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
         if reader.array()? != HEADER_MAGIC {
-            return Err(Malformed("not a header"));
+            return Err(MalformedEncoding("not a header"));
         }
         let kind = match reader.u8()? {
-            1 => HeaderKind::Refresh,
-            2 => HeaderKind::Epoch,
-            _ => return Err(Malformed("unknown kind of header")),
+            1 => GroupHeaderKind::Refresh,
+            2 => GroupHeaderKind::Epoch,
+            _ => return Err(MalformedEncoding("unknown kind of header")),
         };
         let (epoch, run, previous) = (reader.u64()?, reader.u32()?, reader.digest()?);
-        let group = Group::read(&mut reader)?;
+        let group = QuorumGroup::read(&mut reader)?;
         let count = reader.u8()?;
         let is_count = match kind {
-            HeaderKind::Refresh => matches!(count, 4 | 7 | 10 | 13),
-            HeaderKind::Epoch => usize::from(count) == group.members().len(),
+            GroupHeaderKind::Refresh => matches!(count, 4 | 7 | 10 | 13),
+            GroupHeaderKind::Epoch => usize::from(count) == group.members().len(),
         };
         if !is_count {
-            return Err(Malformed("not as many voting keys as servers"));
+            return Err(MalformedEncoding("not as many voting keys as servers"));
         }
         let voting =
             (0..count).map(|_| read_optional_key(&mut reader)).collect::<Result<_, _>>()?;
@@ -241,8 +247,8 @@ impl Header {
     }
 
     /// The digest of the header. That of a refresh header identifies the run.
-    pub fn digest(&self) -> Digest {
-        Digest::of(&[&self.to_bytes()])
+    pub fn digest(&self) -> Sha256Digest {
+        Sha256Digest::of(&[&self.to_bytes()])
     }
 
     /// Whether this header may follow that of an epoch.
@@ -254,20 +260,20 @@ impl Header {
     pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
         match last {
             Some(last) => self.follows(last),
-            None => self.epoch == 1 && self.previous == Digest([0; 32]),
+            None => self.epoch == 1 && self.previous == Sha256Digest([0; 32]),
         }
     }
 }
 
 /// A chain of headers is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
+pub enum HeaderChainError {
     /// There are no headers.
     #[error("no headers")]
     Empty,
     /// Bytes are no header.
     #[error("header {0} is {1}")]
-    Malformed(usize, Malformed),
+    Malformed(usize, MalformedEncoding),
     /// A header is not that of an epoch.
     #[error("header {0} is not that of an epoch")]
     Kind(usize),
@@ -287,22 +293,23 @@ pub enum ChainError {
 pub fn verify_chain<'a>(
     chain: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     verify: impl Fn(&[u8], &[u8]) -> bool,
-) -> Result<Header, ChainError> {
-    let mut last: Option<Header> = None;
+) -> Result<GroupHeader, HeaderChainError> {
+    let mut last: Option<GroupHeader> = None;
     for (i, (bytes, signature)) in chain.into_iter().enumerate() {
-        let header = Header::parse(bytes).map_err(|why| ChainError::Malformed(i, why))?;
-        if header.kind != HeaderKind::Epoch {
-            return Err(ChainError::Kind(i));
+        let header =
+            GroupHeader::parse(bytes).map_err(|why| HeaderChainError::Malformed(i, why))?;
+        if header.kind != GroupHeaderKind::Epoch {
+            return Err(HeaderChainError::Kind(i));
         }
         if !header.is_next(last.as_ref()) {
-            return Err(ChainError::Order(i));
+            return Err(HeaderChainError::Order(i));
         }
         if !verify(bytes, signature) {
-            return Err(ChainError::Signature(i));
+            return Err(HeaderChainError::Signature(i));
         }
         last = Some(header);
     }
-    last.ok_or(ChainError::Empty)
+    last.ok_or(HeaderChainError::Empty)
 }
 
 /// Checks the header by which the group of `epoch` asks for a refresh (new node, step 1), as
@@ -311,21 +318,21 @@ pub fn verify_chain<'a>(
 /// # Errors
 /// As [`verify_chain`].
 pub fn verify_refresh(
-    epoch: &Header,
+    epoch: &GroupHeader,
     bytes: &[u8],
     signature: &[u8],
     verify: impl Fn(&[u8], &[u8]) -> bool,
-) -> Result<Header, ChainError> {
-    let header = Header::parse(bytes).map_err(|why| ChainError::Malformed(0, why))?;
-    if header.kind != HeaderKind::Refresh {
-        return Err(ChainError::Kind(0));
+) -> Result<GroupHeader, HeaderChainError> {
+    let header = GroupHeader::parse(bytes).map_err(|why| HeaderChainError::Malformed(0, why))?;
+    if header.kind != GroupHeaderKind::Refresh {
+        return Err(HeaderChainError::Kind(0));
     }
     // The witnesses and voting keys of a refresh header are about the epoch before.
     let is_about = header.witnesses == epoch.witnesses && header.voting.len() == epoch.voting.len();
     if !header.follows(epoch) || !is_about {
-        return Err(ChainError::Order(0));
+        return Err(HeaderChainError::Order(0));
     }
-    if verify(bytes, signature) { Ok(header) } else { Err(ChainError::Signature(0)) }
+    if verify(bytes, signature) { Ok(header) } else { Err(HeaderChainError::Signature(0)) }
 }
 
 #[cfg(test)]
@@ -333,18 +340,18 @@ mod tests {
     use super::*;
     use crate::protocol::testing::{group, identity};
 
-    fn chain() -> Vec<Header> {
+    fn chain() -> Vec<GroupHeader> {
         let keys = vec![Some(identity(9).public()); 4];
-        let mut chain = vec![Header::first(group(1, 0), keys, Digest([7; 32]))];
+        let mut chain = vec![GroupHeader::first(group(1, 0), keys, Sha256Digest([7; 32]))];
         for (epoch, faulty) in [(2, 2), (3, 1)] {
-            chain.push(Header {
-                kind: HeaderKind::Epoch,
+            chain.push(GroupHeader {
+                kind: GroupHeaderKind::Epoch,
                 epoch,
                 run: 1,
                 previous: chain.last().unwrap().digest(),
                 group: group(faulty, 100),
                 voting: vec![None; 3 * usize::from(faulty) + 1],
-                witnesses: Digest([8; 32]),
+                witnesses: Sha256Digest([8; 32]),
             });
         }
         chain
@@ -352,10 +359,10 @@ mod tests {
 
     /// A signature here is the digest of the message.
     fn verify(message: &[u8], signature: &[u8]) -> bool {
-        Digest::of(&[message]).0 == signature
+        Sha256Digest::of(&[message]).0 == signature
     }
 
-    fn check(chain: &[Header]) -> Result<Header, ChainError> {
+    fn check(chain: &[GroupHeader]) -> Result<GroupHeader, HeaderChainError> {
         let bytes: Vec<_> = chain.iter().map(|it| (it.to_bytes(), it.digest().0)).collect();
         verify_chain(bytes.iter().map(|(bytes, digest)| (&bytes[..], &digest[..])), verify)
     }
@@ -364,11 +371,14 @@ mod tests {
     fn headers_are_parsed_as_written() {
         for header in chain() {
             let bytes = header.to_bytes();
-            assert_eq!(Header::parse(&bytes), Ok(header));
+            assert_eq!(GroupHeader::parse(&bytes), Ok(header));
             for len in 0..bytes.len() {
-                assert!(Header::parse(&bytes[..len]).is_err());
+                assert!(GroupHeader::parse(&bytes[..len]).is_err());
             }
-            assert_eq!(Header::parse(&[&bytes[..], &[0]].concat()), Err(Malformed("too long")));
+            assert_eq!(
+                GroupHeader::parse(&[&bytes[..], &[0]].concat()),
+                Err(MalformedEncoding("too long"))
+            );
         }
     }
 
@@ -376,45 +386,49 @@ mod tests {
     fn a_chain_is_followed_to_its_last_epoch() {
         let chain = chain();
         assert_eq!(check(&chain), Ok(chain[2].clone()));
-        assert_eq!(check(&[]), Err(ChainError::Empty));
-        assert_eq!(check(&chain[1..]), Err(ChainError::Order(0)));
-        assert_eq!(check(&[chain[0].clone(), chain[2].clone()]), Err(ChainError::Order(1)));
+        assert_eq!(check(&[]), Err(HeaderChainError::Empty));
+        assert_eq!(check(&chain[1..]), Err(HeaderChainError::Order(0)));
+        assert_eq!(check(&[chain[0].clone(), chain[2].clone()]), Err(HeaderChainError::Order(1)));
         let mut refresh = chain.clone();
-        refresh[1].kind = HeaderKind::Refresh;
-        assert_eq!(check(&refresh), Err(ChainError::Kind(1)));
+        refresh[1].kind = GroupHeaderKind::Refresh;
+        assert_eq!(check(&refresh), Err(HeaderChainError::Kind(1)));
         let bytes = chain[0].to_bytes();
-        assert_eq!(verify_chain([(&bytes[..], &[][..])], verify), Err(ChainError::Signature(0)));
+        assert_eq!(
+            verify_chain([(&bytes[..], &[][..])], verify),
+            Err(HeaderChainError::Signature(0))
+        );
     }
 
     #[test]
     fn a_refresh_header_follows_its_epoch() {
         let epoch = &chain()[0];
-        let refresh = Header {
-            kind: HeaderKind::Refresh,
+        let refresh = GroupHeader {
+            kind: GroupHeaderKind::Refresh,
             epoch: 2,
             run: 3,
             previous: epoch.digest(),
             ..epoch.clone()
         };
-        let check =
-            |it: &Header| verify_refresh(epoch, &it.to_bytes(), &it.digest().0, verify).map(drop);
+        let check = |it: &GroupHeader| {
+            verify_refresh(epoch, &it.to_bytes(), &it.digest().0, verify).map(drop)
+        };
         assert_eq!(check(&refresh), Ok(()));
-        let later = Header { epoch: 3, ..refresh.clone() };
-        assert_eq!(check(&later), Err(ChainError::Order(0)));
-        let other_witnesses = Header { witnesses: Digest([0; 32]), ..refresh.clone() };
-        assert_eq!(check(&other_witnesses), Err(ChainError::Order(0)));
-        let other_size = Header { voting: vec![None; 7], ..refresh };
-        assert_eq!(check(&other_size), Err(ChainError::Order(0)));
+        let later = GroupHeader { epoch: 3, ..refresh.clone() };
+        assert_eq!(check(&later), Err(HeaderChainError::Order(0)));
+        let other_witnesses = GroupHeader { witnesses: Sha256Digest([0; 32]), ..refresh.clone() };
+        assert_eq!(check(&other_witnesses), Err(HeaderChainError::Order(0)));
+        let other_size = GroupHeader { voting: vec![None; 7], ..refresh };
+        assert_eq!(check(&other_size), Err(HeaderChainError::Order(0)));
     }
 
     #[test]
     fn a_group_has_3f_plus_1_different_servers() {
         let members = group(2, 0).members().to_vec();
-        assert_eq!(Group::new(members[..5].to_vec()), Err(GroupError::Size(5)));
-        assert_eq!(Group::new(Vec::new()), Err(GroupError::Size(0)));
+        assert_eq!(QuorumGroup::new(members[..5].to_vec()), Err(QuorumGroupError::Size(5)));
+        assert_eq!(QuorumGroup::new(Vec::new()), Err(QuorumGroupError::Size(0)));
         let mut twice = members;
         twice[5] = twice[1];
-        let same = GroupError::SameIdentity(ServerIndex(1), ServerIndex(5));
-        assert_eq!(Group::new(twice), Err(same));
+        let same = QuorumGroupError::SameIdentity(ServerIndex(1), ServerIndex(5));
+        assert_eq!(QuorumGroup::new(twice), Err(same));
     }
 }

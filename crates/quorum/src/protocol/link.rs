@@ -8,6 +8,8 @@ pub(crate) mod handshake;
 pub(crate) mod lanes;
 pub(crate) mod records;
 
-pub use handshake::HandshakeError;
-pub use lanes::{Lane, LaneError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic};
-pub use records::LinkError;
+pub use handshake::LinkHandshakeError;
+pub use lanes::{
+    LinkLane, LinkLaneError, LinkSendError, LinkTopic, MAX_MESSAGE_LEN, MAX_URGENT_LEN,
+};
+pub use records::QuorumLinkError;

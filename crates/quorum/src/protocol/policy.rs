@@ -24,7 +24,7 @@ impl std::fmt::Display for MessageDigest {
 
 /// A rule of a server's configuration: messages that it allows are signed without being registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct SigningRule {
     /// The first bytes of the messages. Not empty.
     pub prefix: Vec<u8>,
     /// The largest length of a message, in bytes, the prefix included.
@@ -70,7 +70,7 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
 /// When it may not be signed.
 pub fn check_signable(
     message: &[u8],
-    rules: &[Rule],
+    rules: &[SigningRule],
     is_registered: bool,
 ) -> Result<(), MessageRefusal> {
     check_message(message)?;
@@ -78,7 +78,7 @@ pub fn check_signable(
     if is_registered || is_allowed { Ok(()) } else { Err(MessageRefusal::NotRegistered) }
 }
 
-impl Rule {
+impl SigningRule {
     fn allows(&self, message: &[u8]) -> bool {
         message.len() <= self.max_len && message.starts_with(&self.prefix)
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_message_is_registered_or_allowed_by_a_rule() {
-        let rules = [Rule { prefix: b"release ".to_vec(), max_len: 12 }];
+        let rules = [SigningRule { prefix: b"release ".to_vec(), max_len: 12 }];
         for (message, registered, expected) in [
             (&b"release 1.0"[..], false, Ok(())),
             (b"release 1.10", false, Ok(())),
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn headers_and_long_messages_are_refused_whatever_the_rules_are() {
-        let rules = [Rule { prefix: b"SNDR".to_vec(), max_len: usize::MAX }];
+        let rules = [SigningRule { prefix: b"SNDR".to_vec(), max_len: usize::MAX }];
         let header = [&HEADER_MAGIC[..], b"..."].concat();
         assert_eq!(check_signable(&header, &rules, true), Err(MessageRefusal::Header));
         assert_eq!(check_message(&HEADER_MAGIC), Err(MessageRefusal::Header));

@@ -1,10 +1,10 @@
 //! Moving the key to a new group (thesis, 3.3).
 //!
-//! The agreement log orders entries, which every server applies to its [`Board`]. [`OldServer`] and
-//! [`NewServer`] decide what a server does: messages, the board and the time come in; messages,
-//! entries, and jobs that take long come out.
+//! The agreement log orders entries, which every server applies to its [`RefreshAgreement`].
+//! [`OldServer`] and [`NewServer`] decide what a server does: messages, the board and the time come
+//! in; messages, entries, and jobs that take long come out.
 
-pub(crate) mod board;
+pub(crate) mod agreement;
 pub(crate) mod complaint;
 pub(crate) mod dealing;
 pub(crate) mod entry;
@@ -19,16 +19,18 @@ pub(crate) mod recovery;
 pub(crate) mod retries;
 pub(crate) mod session;
 
-pub use board::{Board, Change, Refusal, Run};
-pub use entry::{Entry, MAX_ENTRY_LEN, Side};
-pub use manifest::Round;
-pub use message::{MAX_MESSAGE_LEN, Message};
+pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun};
+pub use entry::{LogEntry, MAX_ENTRY_LEN, RefreshRole};
+pub use manifest::DealingRound;
+pub use message::{MAX_MESSAGE_LEN, RefreshMessage};
 pub use new_server::NewServer;
 pub use old_server::OldServer;
-pub use output::{Delays, Item, Job, JobResult, Output, Shares};
-pub use parameters::Parameters;
-pub use possession::Witnesses;
-pub use recovery::{Recovery, answer};
+pub use output::{
+    LabeledShares, RefreshDelays, RefreshJob, RefreshJobResult, RefreshOutput, RunItemName,
+};
+pub use parameters::RefreshParameters;
+pub use possession::ShareWitnesses;
+pub use recovery::{ShareRecovery, answer};
 
 #[cfg(test)]
 mod simulation;

@@ -1,13 +1,13 @@
 //! Shares of an integer: how long they are, and how one is split (thesis, 3.1).
 
 use keys::rsa::mgf1;
-use sharing::{Generator, RandomError, wipe_stack};
+use sharing::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::protocol::combination::{Combination, Label};
+use crate::protocol::combination::{CombinatorialSharing, Label};
 use crate::protocol::integer::SecretInteger;
 
-/// The length in bytes of a [`Seed`].
+/// The length in bytes of a [`ShareExpansionSeed`].
 pub const SEED_LEN: usize = 32;
 
 /// By how many bits the range of shares is longer than the modulus: the distribution of what an
@@ -23,9 +23,9 @@ const DOMAIN: &[u8] = b"sunder-quorum share from a seed v1\0";
 
 /// Uniformly random bytes that one share is expanded from. Wiped on drop.
 #[derive(Clone)]
-pub struct Seed(pub [u8; SEED_LEN]);
+pub struct ShareExpansionSeed(pub [u8; SEED_LEN]);
 
-impl Drop for Seed {
+impl Drop for ShareExpansionSeed {
     fn drop(&mut self) {
         self.0.zeroize();
     }
@@ -85,7 +85,7 @@ impl ShareRange {
     /// It is expanded by MGF1 with SHA-256, which PSS uses anyway, behind a prefix that no other
     /// use has. If SHA-256 is a random oracle, shares of different seeds are independent and
     /// uniform.
-    pub fn expand(&self, seed: &Seed) -> SecretInteger {
+    pub fn expand(&self, seed: &ShareExpansionSeed) -> SecretInteger {
         let len = self.drawn_bits.div_ceil(8);
         let mut bytes = Zeroizing::new(vec![0; len as usize]);
         mgf1(&[DOMAIN, &seed.0], &mut bytes);
@@ -103,10 +103,10 @@ impl ShareRange {
     pub fn split(
         &self,
         secret: &SecretInteger,
-        group: &Combination,
-        generator: &mut Generator,
-    ) -> Result<Split, RandomError> {
-        let mut seeds = vec![Seed([0; SEED_LEN]); group.label_count() - 1];
+        group: &CombinatorialSharing,
+        generator: &mut RandomGenerator,
+    ) -> Result<SplitInteger, RandomError> {
+        let mut seeds = vec![ShareExpansionSeed([0; SEED_LEN]); group.label_count() - 1];
         for seed in &mut seeds {
             generator.fill(&mut seed.0)?;
         }
@@ -115,23 +115,27 @@ impl ShareRange {
 
     /// Splits an integer into one share more than there are seeds. The seeds are uniformly random
     /// and used for nothing else.
-    pub fn split_with(&self, secret: &SecretInteger, seeds: Vec<Seed>) -> Split {
+    pub fn split_with(
+        &self,
+        secret: &SecretInteger,
+        seeds: Vec<ShareExpansionSeed>,
+    ) -> SplitInteger {
         let mut remainder = self.sum([secret]);
         for seed in &seeds {
             remainder.subtract(&self.expand(seed));
         }
-        Split { range: *self, remainder, seeds }
+        SplitInteger { range: *self, remainder, seeds }
     }
 }
 
 /// The shares of one integer, by label.
-pub struct Split {
+pub struct SplitInteger {
     range: ShareRange,
     remainder: SecretInteger,
-    seeds: Vec<Seed>,
+    seeds: Vec<ShareExpansionSeed>,
 }
 
-impl Split {
+impl SplitInteger {
     /// The share with a label.
     ///
     /// # Panics
@@ -148,7 +152,7 @@ impl Split {
     ///
     /// # Panics
     /// If there is no such label.
-    pub fn seed(&self, label: Label) -> Option<&Seed> {
+    pub fn seed(&self, label: Label) -> Option<&ShareExpansionSeed> {
         usize::from(label.0).checked_sub(1).map(|at| &self.seeds[at])
     }
 }
@@ -160,8 +164,8 @@ mod secrecy;
 mod tests {
     use super::*;
 
-    fn combination(faulty: u8) -> Combination {
-        Combination::new(faulty).unwrap()
+    fn combination(faulty: u8) -> CombinatorialSharing {
+        CombinatorialSharing::new(faulty).unwrap()
     }
 
     #[test]
@@ -174,13 +178,13 @@ mod tests {
 
     #[test]
     fn shares_sum_to_the_secret_through_epochs() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         for range in [ShareRange::new(1024), ShareRange::paper(1024)] {
             let secret = SecretInteger::from_unsigned(1024, &[0xab; 128]);
             let mut shares = vec![secret.clone()];
             for faulty in [1, 2, 1, 2, 2] {
                 let group = combination(faulty);
-                let splits: Vec<Split> = shares
+                let splits: Vec<SplitInteger> = shares
                     .iter()
                     .map(|share| range.split(share, &group, &mut generator).unwrap())
                     .collect();
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_seed_always_gives_the_same_share() {
-        let share = ShareRange::new(1024).expand(&Seed([7; SEED_LEN])).to_be_bytes();
+        let share = ShareRange::new(1024).expand(&ShareExpansionSeed([7; SEED_LEN])).to_be_bytes();
         // Computed by another implementation of MGF1.
         assert_eq!(share[..8], [0, 0, 0, 1, 78, 7, 181, 218]);
         assert_eq!(share[145..], [124, 98, 36, 193]);

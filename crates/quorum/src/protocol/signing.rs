@@ -7,11 +7,13 @@ mod health;
 mod partial;
 mod request;
 
-pub use answer::{Answer, MAX_MESSAGE_LEN, Query, Signers, SigningGroup};
-pub use evidence::Evidence;
-pub use health::Health;
-pub use partial::{Shares, SignError};
-pub use request::{Event, Output, Request};
+pub use answer::{
+    MAX_MESSAGE_LEN, PartialSignQuery, PartialSignatures, QuickSigners, SigningGroup,
+};
+pub use evidence::WrongAnswerEvidence;
+pub use health::SignerHealth;
+pub use partial::{PartialSignError, SigningShares};
+pub use request::{SignRequest, SignRequestEvent, SignRequestOutput};
 
 #[cfg(test)]
 mod tests;

@@ -10,13 +10,13 @@ use super::combination::{Label, ServerIndex};
 /// Bytes are not the encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedEncoding(pub &'static str);
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest(pub [u8; 32]);
+pub struct Sha256Digest(pub [u8; 32]);
 
-impl Digest {
+impl Sha256Digest {
     /// The digest of the concatenation of `parts`.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -27,75 +27,76 @@ impl Digest {
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for Sha256Digest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for Sha256Digest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, out)
     }
 }
 
 /// Reads fields from the front of bytes.
-pub(crate) struct Reader<'a> {
+pub(crate) struct QuorumWireReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> QuorumWireReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// The next `len` bytes.
-    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Malformed("too short"))?;
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], MalformedEncoding> {
+        let (bytes, rest) =
+            self.rest.split_at_checked(len).ok_or(MalformedEncoding("too short"))?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Malformed("too short"))?;
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedEncoding> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(MalformedEncoding("too short"))?;
         self.rest = rest;
         Ok(*bytes)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(crate) fn u8(&mut self) -> Result<u8, MalformedEncoding> {
         Ok(u8::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self) -> Result<u16, MalformedEncoding> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, MalformedEncoding> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, MalformedEncoding> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn digest(&mut self) -> Result<Digest, Malformed> {
-        Ok(Digest(self.array()?))
+    pub(crate) fn digest(&mut self) -> Result<Sha256Digest, MalformedEncoding> {
+        Ok(Sha256Digest(self.array()?))
     }
 
     /// A server's index; whether the group has such a server is for the caller to check.
-    pub(crate) fn server(&mut self) -> Result<ServerIndex, Malformed> {
+    pub(crate) fn server(&mut self) -> Result<ServerIndex, MalformedEncoding> {
         Ok(ServerIndex(self.u8()?))
     }
 
     /// A label; whether the group has such a label is for the caller to check.
-    pub(crate) fn label(&mut self) -> Result<Label, Malformed> {
+    pub(crate) fn label(&mut self) -> Result<Label, MalformedEncoding> {
         Ok(Label(self.u16()?))
     }
 
     /// Bytes preceded by their number, of 32 bits.
-    pub(crate) fn counted(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn counted(&mut self) -> Result<&'a [u8], MalformedEncoding> {
         let len = self.u32()?;
-        self.bytes(usize::try_from(len).map_err(|_| Malformed("too short"))?)
+        self.bytes(usize::try_from(len).map_err(|_| MalformedEncoding("too short"))?)
     }
 
     /// Whether all bytes have been read.
@@ -109,13 +110,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Fails unless all bytes have been read.
-    pub(crate) fn finish(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed("too long")) }
+    pub(crate) fn finish(self) -> Result<(), MalformedEncoding> {
+        if self.rest.is_empty() { Ok(()) } else { Err(MalformedEncoding("too long")) }
     }
 }
 
 /// Appends fields to bytes.
-pub(crate) trait Write {
+pub(crate) trait QuorumWireWrite {
     fn put_u16(&mut self, value: u16);
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
@@ -123,7 +124,7 @@ pub(crate) trait Write {
     fn put_counted(&mut self, bytes: &[u8]);
 }
 
-impl Write for Vec<u8> {
+impl QuorumWireWrite for Vec<u8> {
     fn put_u16(&mut self, value: u16) {
         self.extend(value.to_be_bytes());
     }

@@ -5,15 +5,19 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use service::config::{Keys, Problem, Problems, Table, Value, key, read};
+use service::config::{
+    ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
+};
 use sharing::RandomSource;
 
-use super::types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};
-use crate::send::spare::Preference;
+use super::types::{
+    PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
+};
+use crate::send::spare::PlanPreference;
 use crate::wire::datagram::MAX_CHANNELS;
 
 /// The keys of an end's configuration.
-pub const KEYS: Keys = Keys(&[&[
+pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "kappa", "2"),
     key("", "mu", "2.5"),
     key("", "addresses", "[\"10.9.0.2/24\"]"),
@@ -52,17 +56,17 @@ const SOCKET: &str =
 /// What to write for a network.
 const NETWORK: &str = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
 
-impl Config {
+impl TunnelConfig {
     /// Reads a configuration.
     ///
     /// # Errors
     /// When it is not one: all that is wrong.
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, config)
     }
 }
 
-fn config(table: &Table<'_>) -> Option<Config> {
+fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
     let number = |name: &str| table.require(name).and_then(|value| value.number());
     let (kappa, mu) = (number("kappa"), number("mu"));
     let count = table.require("channel").and_then(|channels| channels.count());
@@ -75,16 +79,16 @@ fn config(table: &Table<'_>) -> Option<Config> {
     let whole_kappa = kappa.map(|kappa| kappa as u8);
     let all = count.or(u8::try_from(MAX_CHANNELS).ok()).unwrap_or(u8::MAX);
     let min_threshold = match table.get("min_threshold") {
-        Some(given) => given.whole_in(1..=whole_kappa.unwrap_or(all).into()),
+        Some(given) => given.integer_in(1..=whole_kappa.unwrap_or(all).into()),
         None => whole_kappa,
     };
     let min_channels = match table.get("min_channels") {
-        Some(given) => given.whole_in(min_threshold.unwrap_or(1).into()..=all.into()),
+        Some(given) => given.integer_in(min_threshold.unwrap_or(1).into()..=all.into()),
         None => count,
     };
-    let mtu = table.get("mtu").and_then(|mtu| mtu.whole_in(576..=65_000));
+    let mtu = table.get("mtu").and_then(|mtu| mtu.integer_in(576..=65_000));
     let reassembly_mib: Option<usize> = match table.get("reassembly_mib") {
-        Some(given) => given.whole_in(1..=1024),
+        Some(given) => given.integer_in(1..=1024),
         None => Some(16),
     };
     let key = table.get("key").and_then(|key| key.text());
@@ -105,11 +109,11 @@ fn config(table: &Table<'_>) -> Option<Config> {
         ("delay", PlanObjective::Delay),
     ];
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
-    Some(Config {
+    Some(TunnelConfig {
         objective: table.choice("objective", &goals),
         prefer: table.choice(
             "prefer",
-            &[("rate", Preference::Rate), ("redundancy", Preference::Redundancy)],
+            &[("rate", PlanPreference::Rate), ("redundancy", PlanPreference::Redundancy)],
         ),
         scheduler: table.choice("scheduler", &schedulers),
         rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
@@ -132,12 +136,12 @@ fn config(table: &Table<'_>) -> Option<Config> {
     })
 }
 
-fn flag(table: &Table<'_>, name: &str, default: bool) -> bool {
+fn flag(table: &ConfigTable<'_>, name: &str, default: bool) -> bool {
     table.get(name).and_then(|value| value.flag()).unwrap_or(default)
 }
 
 /// The number of channels, if there may be so many.
-fn channel_count(table: &Table<'_>, found: usize) -> Option<u8> {
+fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
     if !(1..=MAX_CHANNELS).contains(&found) {
         // It is no single channel's line.
         table.refuse(format!("{found} channels"), format!("give 1 to {MAX_CHANNELS}"));
@@ -147,17 +151,18 @@ fn channel_count(table: &Table<'_>, found: usize) -> Option<u8> {
 }
 
 /// Which end it is by the first channel, and the channels if nothing is wrong with any.
-fn channels(table: &Table<'_>) -> (End, Option<Vec<ChannelConfig>>) {
+fn channels(table: &ConfigTable<'_>) -> (TunnelEnd, Option<Vec<TunnelChannelConfig>>) {
     let tables = table.tables("channel");
     let is_server = tables.first().is_some_and(|channel| channel.get("listen").is_some());
-    let end = if is_server { End::Server } else { End::Client };
-    let channel = |(index, table): (usize, &Table<'_>)| channel(index + 1, table, end);
-    let channels: Vec<Option<ChannelConfig>> = tables.iter().enumerate().map(channel).collect();
+    let end = if is_server { TunnelEnd::Server } else { TunnelEnd::Client };
+    let channel = |(index, table): (usize, &ConfigTable<'_>)| channel(index + 1, table, end);
+    let channels: Vec<Option<TunnelChannelConfig>> =
+        tables.iter().enumerate().map(channel).collect();
     let is_distinct = distinct(end, &channels, &tables);
     (end, channels.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_distinct))
 }
 
-fn channel(number: usize, table: &Table<'_>, end: End) -> Option<ChannelConfig> {
+fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<TunnelChannelConfig> {
     let address = |name: &str| table.get(name).map(|value| value.parsed_or::<IpAddr>(ADDRESS));
     let socket = |name: &str| table.get(name).map(|value| value.parsed_or::<SocketAddr>(SOCKET));
     let (server, listen) = (socket("server"), socket("listen"));
@@ -166,10 +171,10 @@ fn channel(number: usize, table: &Table<'_>, end: End) -> Option<ChannelConfig> 
     let risk = table.get("risk").map(|risk| number_in(&risk, 0.0..=1.0));
     let rate = table.get("rate_mbit").map(|rate| number_in(&rate, 0.001..=1e6));
     let found = match (end, server.is_some(), listen.is_some()) {
-        (End::Client, true, false) | (End::Server, false, true) => None,
+        (TunnelEnd::Client, true, false) | (TunnelEnd::Server, false, true) => None,
         (_, true, true) => Some("both `server` and `listen`"),
-        (End::Server, true, false) => Some("`server`, where others have `listen`"),
-        (End::Client, false, true) => Some("`listen`, where others have `server`"),
+        (TunnelEnd::Server, true, false) => Some("`server`, where others have `listen`"),
+        (TunnelEnd::Client, false, true) => Some("`listen`, where others have `server`"),
         (_, false, false) if table.has("server") || table.has("listen") => return None,
         (_, false, false) => Some("neither `server` nor `listen`"),
     };
@@ -183,12 +188,12 @@ fn channel(number: usize, table: &Table<'_>, end: End) -> Option<ChannelConfig> 
         let what = "`source` goes with `server`";
         let fix = "leave it out: at the end that listens, `listen` says it";
         let summary = format!("{what}; at the end that listens, `listen` says it");
-        table.report_key("source", Problem::new(what, fix).summarized(summary));
+        table.report_key("source", ConfigProblem::new(what, fix).summarized(summary));
         return None;
     }
     if server.is_some() && client.is_some() {
         let what = "`client` goes with `listen`, at the other end";
-        let problem = Problem::new(what, "leave it out here").summarized(what);
+        let problem = ConfigProblem::new(what, "leave it out here").summarized(what);
         table.report_key("client", problem);
         return None;
     }
@@ -209,22 +214,26 @@ fn channel(number: usize, table: &Table<'_>, end: End) -> Option<ChannelConfig> 
     };
     if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
         let what = "a channel's two addresses must both be IPv4, or both IPv6";
-        let problem = Problem::new(what, "give both of one family").summarized(what);
-        table.report_key(if end == End::Client { "source" } else { "client" }, problem);
+        let problem = ConfigProblem::new(what, "give both of one family").summarized(what);
+        table.report_key(if end == TunnelEnd::Client { "source" } else { "client" }, problem);
         return None;
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
     let rate_bps = rate.flatten().map(|rate| (rate * 1e6).round() as u64);
-    Some(ChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
+    Some(TunnelChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
 }
 
 /// Refuses channels that the system would not tell apart.
-fn distinct(end: End, channels: &[Option<ChannelConfig>], tables: &[Table<'_>]) -> bool {
+fn distinct(
+    end: TunnelEnd,
+    channels: &[Option<TunnelChannelConfig>],
+    tables: &[ConfigTable<'_>],
+) -> bool {
     // 0.0.0.0 is every IPv4 address, and [::] every address.
     let covers = |any: SocketAddr, other: SocketAddr| {
         any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
     };
-    let is_same = |one: &ChannelConfig, other: &ChannelConfig| {
+    let is_same = |one: &TunnelChannelConfig, other: &TunnelChannelConfig| {
         let (own, its) = (one.local, other.local);
         let has_own_device =
             one.device.is_some() && other.device.is_some() && one.device != other.device;
@@ -232,10 +241,10 @@ fn distinct(end: End, channels: &[Option<ChannelConfig>], tables: &[Table<'_>]) 
         has_same_ip && own.port() == its.port() && own.port() != 0 && !has_own_device
     };
     let mut is_distinct = true;
-    for (second, table) in tables.iter().enumerate().filter(|_| end == End::Server) {
+    for (second, table) in tables.iter().enumerate().filter(|_| end == TunnelEnd::Server) {
         let Some(channel) = &channels[second] else { continue };
         let mut before = channels[..second].iter();
-        let is_first = |first: &Option<ChannelConfig>| {
+        let is_first = |first: &Option<TunnelChannelConfig>| {
             first.as_ref().is_some_and(|first| is_same(first, channel))
         };
         if let Some(first) = before.position(is_first) {
@@ -250,7 +259,7 @@ fn distinct(end: End, channels: &[Option<ChannelConfig>], tables: &[Table<'_>]) 
 
 /// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and
 /// does not look at them.
-fn known_client(table: &Table<'_>, channels: &[ChannelConfig]) {
+fn known_client(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) {
     let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
     match known {
         0 if !table.has("key") => table.refuse(
@@ -266,15 +275,20 @@ fn known_client(table: &Table<'_>, channels: &[ChannelConfig]) {
 }
 
 /// Refuses a client that roams where its addresses are given, and a server that does.
-fn may_roam(table: &Table<'_>, roaming: bool, end: End, channels: &[ChannelConfig]) {
+fn may_roam(
+    table: &ConfigTable<'_>,
+    roaming: bool,
+    end: TunnelEnd,
+    channels: &[TunnelChannelConfig],
+) {
     let (what, fix, summary) = match end {
-        End::Client if roaming => (
+        TunnelEnd::Client if roaming => (
             "`roaming` goes with `listen`, at the other end",
             "leave it out: it says that the client's addresses may change",
             "`roaming` goes with `listen`, at the other end: it says that the client's addresses \
              may change",
         ),
-        End::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => (
+        TunnelEnd::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => (
             "`roaming` says that the client's addresses may change, and `client` says what they are",
             "leave out one of them",
             "`roaming` says that the client's addresses may change, and `client` says what they \
@@ -282,10 +296,10 @@ fn may_roam(table: &Table<'_>, roaming: bool, end: End, channels: &[ChannelConfi
         ),
         _ => return,
     };
-    table.report_key("roaming", Problem::new(what, fix).summarized(summary));
+    table.report_key("roaming", ConfigProblem::new(what, fix).summarized(summary));
 }
 
-fn device(table: &Table<'_>) -> Option<String> {
+fn device(table: &ConfigTable<'_>) -> Option<String> {
     let Some(value) = table.get("device") else { return Some("sunder0".to_owned()) };
     let device = value.text()?;
     if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
@@ -297,7 +311,7 @@ fn device(table: &Table<'_>) -> Option<String> {
 }
 
 /// A mean of thresholds or of channels.
-fn dial(table: &Table<'_>, name: &str, found: f64, least: f64, most: f64) -> Option<f64> {
+fn dial(table: &ConfigTable<'_>, name: &str, found: f64, least: f64, most: f64) -> Option<f64> {
     if (least..=most).contains(&found) {
         return Some(found);
     }
@@ -306,7 +320,7 @@ fn dial(table: &Table<'_>, name: &str, found: f64, least: f64, most: f64) -> Opt
 }
 
 /// A number in this range.
-fn number_in(value: &Value<'_>, range: RangeInclusive<f64>) -> Option<f64> {
+fn number_in(value: &ConfigValue<'_>, range: RangeInclusive<f64>) -> Option<f64> {
     let found = value.number()?;
     if range.contains(&found) {
         return Some(found);
@@ -314,20 +328,20 @@ fn number_in(value: &Value<'_>, range: RangeInclusive<f64>) -> Option<f64> {
     refuse_number(value, found, &format!("{} to {}", range.start(), range.end()))
 }
 
-fn refuse_number(value: &Value<'_>, found: f64, range: &str) -> Option<f64> {
+fn refuse_number(value: &ConfigValue<'_>, found: f64, range: &str) -> Option<f64> {
     value.out_of_range(found, range);
     None
 }
 
 /// Networks, or addresses in them.
-fn networks(list: &Value<'_>) -> Vec<IpNet> {
+fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
     let texts = list.list().unwrap_or_default();
     texts.iter().filter_map(|text| text.parsed_or(NETWORK)).collect()
 }
 
 /// Networks, and no addresses in them.
-fn whole_networks(list: &Value<'_>) -> Vec<IpNet> {
-    let network = |text: &Value<'_>| {
+fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
+    let network = |text: &ConfigValue<'_>| {
         let network: IpNet = text.parsed_or(NETWORK)?;
         let whole = network.trunc();
         if whole != network {

@@ -34,7 +34,7 @@ const SERVER: &str = r#"
 fn min_channels_is_at_least_the_floor() {
     let with = |least: &str| {
         let settings = format!("kappa = 1.5\nmin_channels = {least}");
-        Config::from_toml(&CLIENT.replace("kappa = 1.5", &settings))
+        TunnelConfig::from_toml(&CLIENT.replace("kappa = 1.5", &settings))
     };
     for least in [1, 2] {
         assert_eq!(with(&least.to_string()).unwrap().min_channels, least);
@@ -44,16 +44,16 @@ fn min_channels_is_at_least_the_floor() {
         assert_eq!(said, format!("min_channels = {least}: give 1 to 2"));
     }
     let floor = SERVER.replace("kappa = 2", "kappa = 2\nmin_channels = 1");
-    let said = Config::from_toml(&floor).unwrap_err().to_string();
+    let said = TunnelConfig::from_toml(&floor).unwrap_err().to_string();
     assert_eq!(said, "min_channels = 1: give 2 to 2");
 }
 
 #[test]
 fn either_end_is_read() {
-    let client = Config::from_toml(CLIENT).unwrap();
+    let client = TunnelConfig::from_toml(CLIENT).unwrap();
     assert_eq!(
         (client.end, client.min_threshold, client.device.as_str()),
-        (End::Client, 1, "sunder0")
+        (TunnelEnd::Client, 1, "sunder0")
     );
     assert_eq!(client.channels[0].local, "192.0.2.7:0".parse().unwrap());
     assert_eq!(client.channels[0].rate_bps, Some(100_000_000));
@@ -62,10 +62,10 @@ fn either_end_is_read() {
     let networks = ["10.9.0.0/24", "fd00::/64", "10.8.0.0/16"];
     assert_eq!(client.allowed, networks.map(|network| network.parse().unwrap()));
     let narrow = CLIENT.replacen("[[channel]]", "allowed = [\"10.9.0.1/32\"]\n[[channel]]", 1);
-    let allowed = Config::from_toml(&narrow).unwrap().allowed;
+    let allowed = TunnelConfig::from_toml(&narrow).unwrap().allowed;
     assert_eq!(allowed, ["10.9.0.1/32".parse().unwrap()]);
-    let server = Config::from_toml(SERVER).unwrap();
-    assert_eq!((server.end, server.min_threshold), (End::Server, 2));
+    let server = TunnelConfig::from_toml(SERVER).unwrap();
+    assert_eq!((server.end, server.min_threshold), (TunnelEnd::Server, 2));
     assert_eq!((client.min_channels, server.min_channels), (2, 2), "all");
     assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));
 }
@@ -104,13 +104,14 @@ fn invalid_settings_are_rejected_with_a_fix() {
     ];
     for (text, from, to, expected) in cases {
         assert!(text.contains(from), "{from}");
-        let error = Config::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        let error = TunnelConfig::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
     let table = "kappa = 1\nmu = 1\naddresses = []\n[channel]\nlisten = \"127.0.0.1:1\"";
-    let said = Config::from_toml(table).unwrap_err().to_string();
+    let said = TunnelConfig::from_toml(table).unwrap_err().to_string();
     assert_eq!(said, "write [[channel]], with two brackets");
-    let none = Config::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
+    let none =
+        TunnelConfig::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
     assert_eq!(none.to_string(), "0 channels: give 1 to 16");
 }
 
@@ -120,7 +121,7 @@ fn a_server_needs_a_client_and_distinct_addresses() {
         let channel = |text: &&str| format!("[[channel]]\n{text}\n");
         let channels: String = channels.iter().map(channel).collect();
         let text = format!("kappa = 1\nmu = 1\naddresses = []\nkey = \"key\"\n{channels}");
-        Config::from_toml(&text).map_err(|error| error.to_string())
+        TunnelConfig::from_toml(&text).map_err(|error| error.to_string())
     };
     for same in [
         ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:1\""],
@@ -140,6 +141,6 @@ fn a_server_needs_a_client_and_distinct_addresses() {
     }
     assert!(server(&["listen = \"192.0.2.1:1\""]).is_ok(), "one channel is allowed");
     let open = SERVER.replace("key =", "#").replace("client =", "#");
-    let said = Config::from_toml(&open).unwrap_err().to_string();
+    let said = TunnelConfig::from_toml(&open).unwrap_err().to_string();
     assert!(said.contains("anyone could be the client"), "{said}");
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use model::Objective;
+use model::ScheduleObjective;
 use sharing::RandomSource;
 
-use crate::send::spare::Preference;
+use crate::send::spare::PlanPreference;
 
 /// How the threshold and the channels of each symbol are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum PlanObjective {
     Delay,
 }
 
-impl From<PlanObjective> for Objective {
+impl From<PlanObjective> for ScheduleObjective {
     fn from(goal: PlanObjective) -> Self {
         match goal {
             PlanObjective::Privacy => Self::Risk,
@@ -53,7 +53,7 @@ pub enum PacketOrder {
 
 /// The configuration of one channel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ChannelConfig {
+pub struct TunnelChannelConfig {
     /// The local address. At a client the port is 0, and the address is unspecified if none is
     /// configured.
     pub local: SocketAddr,
@@ -70,7 +70,7 @@ pub struct ChannelConfig {
 
 /// Which end this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TunnelEnd {
     /// The end that connects.
     Client,
     /// The end that listens.
@@ -79,11 +79,11 @@ pub enum End {
 
 /// The configuration of one end.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct TunnelConfig {
     /// Which end it is.
-    pub end: End,
+    pub end: TunnelEnd,
     /// The channels, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS), in the same order at both ends.
-    pub channels: Vec<ChannelConfig>,
+    pub channels: Vec<TunnelChannelConfig>,
     /// The mean threshold, 1 to the number of channels.
     pub kappa: f64,
     /// The mean multiplicity, kappa to the number of channels.
@@ -91,7 +91,7 @@ pub struct Config {
     /// What the schedule minimises.
     pub objective: PlanObjective,
     /// What is given up where redundancy costs much rate.
-    pub prefer: Preference,
+    pub prefer: PlanPreference,
     /// How symbols' thresholds are chosen.
     pub scheduler: SchedulerKind,
     /// The privacy floor f: no symbol is sent with a lower threshold.

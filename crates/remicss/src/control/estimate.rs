@@ -2,7 +2,7 @@
 //!
 //! The estimators are independent of each other: [`SlidingWindow`] keeps the values of the last ten
 //! seconds, [`LossEstimator`] counts, [`RateEstimator`] learns a rate that is not configured, and
-//! [`ChangeDetector`] says when estimates have changed enough for a new plan.
+//! [`EstimateChangeDetector`] says when estimates have changed enough for a new plan.
 
 mod interval;
 mod loss;
@@ -11,16 +11,16 @@ mod probe_cycle;
 mod random_loss;
 mod rate;
 mod sliding_window;
-mod usual_rate;
+mod sustained_rate;
 
-use model::{ChannelError, ChannelModel, DELAYS_MS};
+use model::{ChannelModel, ChannelModelError, DELAYS_MS};
 
-use crate::wire::control::ChannelState;
+use crate::wire::control::TunnelChannelState;
 use crate::wire::datagram::FULL_PACKET_BITS;
 
-pub use interval::Interval;
+pub use interval::MeasurementInterval;
 pub use loss::LossEstimator;
-pub use probe_cycle::{Phase, ProbeCycle, ProbeResult};
+pub use probe_cycle::{ProbeCycle, ProbePhase, ProbeResult};
 pub use rate::{INITIAL_RATE_BPS, RateEstimator, RateSource};
 pub use sliding_window::SlidingWindow;
 
@@ -41,7 +41,7 @@ const SIGNIFICANT_DEVIATIONS: f64 = 3.0;
 
 /// The estimates of one direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct ChannelEstimate {
     /// The proportion of datagrams that are lost, 0 to 1.
     pub loss: f64,
     /// The number of datagrams by which the loss was measured.
@@ -57,10 +57,10 @@ pub struct Estimate {
     /// The source of the known rate.
     pub source: RateSource,
     /// The state.
-    pub state: ChannelState,
+    pub state: TunnelChannelState,
 }
 
-impl Estimate {
+impl ChannelEstimate {
     /// The channel of the model (III-B), with a `risk` z, which cannot be measured. Its rate is in
     /// Mbit/s, and its delay is that of a full packet: the measured delay is that of short ones,
     /// whose sending time is negligible.
@@ -68,12 +68,12 @@ impl Estimate {
     /// # Errors
     /// If the risk is not within 0 to 1, or the rate is zero.
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
-    pub fn channel(&self, risk: f64) -> Result<ChannelModel, ChannelError> {
+    pub fn channel(&self, risk: f64) -> Result<ChannelModel, ChannelModelError> {
         let sending_ms = 1e3 * FULL_PACKET_BITS / self.rate_bps as f64;
         let delay_ms = (self.delay_ms + sending_ms).clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
         ChannelModel::new(
-            model::Risk(risk),
-            model::Loss(self.loss.clamp(0.0, MAX_LOSS)),
+            model::RiskProbability(risk),
+            model::LossProbability(self.loss.clamp(0.0, MAX_LOSS)),
             delay_ms,
             self.rate_bps as f64 / 1e6,
         )
@@ -82,16 +82,16 @@ impl Estimate {
 
 /// Detects when estimates have changed so much that a new plan is needed.
 #[derive(Clone, Debug, Default)]
-pub struct ChangeDetector {
+pub struct EstimateChangeDetector {
     /// The estimates of the last plan.
-    planned: Vec<Estimate>,
+    planned: Vec<ChannelEstimate>,
 }
 
-impl ChangeDetector {
+impl EstimateChangeDetector {
     /// True the first time, and when something has changed since this was last true: a state, a
     /// rate by a fiftieth, or a loss or delay by a tenth. Differences that are small, or not
     /// significant, do not count.
-    pub fn has_changed(&mut self, now: &[Estimate]) -> bool {
+    pub fn has_changed(&mut self, now: &[ChannelEstimate]) -> bool {
         let same = self.planned.len() == now.len()
             && self.planned.iter().zip(now).all(|(planned, now)| is_same(planned, now));
         if !same {
@@ -102,7 +102,7 @@ impl ChangeDetector {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates and counts are far below 2^53")]
-fn is_same(planned: &Estimate, now: &Estimate) -> bool {
+fn is_same(planned: &ChannelEstimate, now: &ChannelEstimate) -> bool {
     let differs = |a: f64, b: f64, least: f64| (a - b).abs() > least.max(a.abs() / 10.0);
     // Proportions are fixed: a channel that is given too much limits all others.
     let (planned_bps, now_bps) = (planned.rate_bps as f64, now.rate_bps as f64);
@@ -122,18 +122,18 @@ fn is_same(planned: &Estimate, now: &Estimate) -> bool {
 mod tests {
     use super::*;
 
-    const PLANNED: Estimate = Estimate {
+    const PLANNED: ChannelEstimate = ChannelEstimate {
         loss: 0.02,
         measured: 100_000,
         delay_ms: 20.0,
         rate_bps: 50_000_000,
         known_bps: 50_000_000,
         source: RateSource::Measured,
-        state: ChannelState::Up,
+        state: TunnelChannelState::Up,
     };
 
-    fn is_noticed(now: Estimate) -> bool {
-        let mut changes = ChangeDetector::default();
+    fn is_noticed(now: ChannelEstimate) -> bool {
+        let mut changes = EstimateChangeDetector::default();
         assert!(changes.has_changed(&[PLANNED]), "there is no plan yet");
         changes.has_changed(&[now])
     }
@@ -141,43 +141,44 @@ mod tests {
     #[test]
     fn significant_changes_are_detected_and_others_are_not() {
         assert!(!is_noticed(PLANNED));
-        assert!(!is_noticed(Estimate { rate_bps: 50_900_000, ..PLANNED }));
-        assert!(is_noticed(Estimate { rate_bps: 51_100_000, ..PLANNED }));
-        assert!(is_noticed(Estimate { rate_bps: 48_900_000, ..PLANNED }));
-        assert!(!is_noticed(Estimate { delay_ms: 21.9, ..PLANNED }));
-        assert!(is_noticed(Estimate { delay_ms: 22.1, ..PLANNED }));
-        assert!(!is_noticed(Estimate { loss: 0.0219, ..PLANNED }));
-        assert!(is_noticed(Estimate { loss: 0.0221, ..PLANNED }));
-        assert!(is_noticed(Estimate { state: ChannelState::Down, ..PLANNED }));
+        assert!(!is_noticed(ChannelEstimate { rate_bps: 50_900_000, ..PLANNED }));
+        assert!(is_noticed(ChannelEstimate { rate_bps: 51_100_000, ..PLANNED }));
+        assert!(is_noticed(ChannelEstimate { rate_bps: 48_900_000, ..PLANNED }));
+        assert!(!is_noticed(ChannelEstimate { delay_ms: 21.9, ..PLANNED }));
+        assert!(is_noticed(ChannelEstimate { delay_ms: 22.1, ..PLANNED }));
+        assert!(!is_noticed(ChannelEstimate { loss: 0.0219, ..PLANNED }));
+        assert!(is_noticed(ChannelEstimate { loss: 0.0221, ..PLANNED }));
+        assert!(is_noticed(ChannelEstimate { state: TunnelChannelState::Down, ..PLANNED }));
     }
 
     #[test]
     fn small_and_insignificant_differences_are_no_changes() {
-        let few = Estimate { measured: 1_000, ..PLANNED };
+        let few = ChannelEstimate { measured: 1_000, ..PLANNED };
         // Three standard deviations of 1,000 datagrams are 1.5 %.
-        assert!(!is_noticed(Estimate { loss: 0.030, ..few }));
-        assert!(is_noticed(Estimate { loss: 0.040, ..few }));
-        let mut changes = ChangeDetector::default();
-        let fast = Estimate { delay_ms: 0.1, loss: 0.0, ..PLANNED };
+        assert!(!is_noticed(ChannelEstimate { loss: 0.030, ..few }));
+        assert!(is_noticed(ChannelEstimate { loss: 0.040, ..few }));
+        let mut changes = EstimateChangeDetector::default();
+        let fast = ChannelEstimate { delay_ms: 0.1, loss: 0.0, ..PLANNED };
         changes.has_changed(&[fast]);
-        assert!(!changes.has_changed(&[Estimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
+        assert!(!changes.has_changed(&[ChannelEstimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
     }
 
     #[test]
     fn a_first_loss_measurement_is_a_change() {
-        let mut changes = ChangeDetector::default();
-        changes.has_changed(&[Estimate { loss: 0.0, measured: 0, ..PLANNED }]);
-        assert!(!changes.has_changed(&[Estimate { loss: 0.05, measured: 20, ..PLANNED }]));
-        assert!(changes.has_changed(&[Estimate { loss: 0.05, measured: 1_000, ..PLANNED }]));
+        let mut changes = EstimateChangeDetector::default();
+        changes.has_changed(&[ChannelEstimate { loss: 0.0, measured: 0, ..PLANNED }]);
+        assert!(!changes.has_changed(&[ChannelEstimate { loss: 0.05, measured: 20, ..PLANNED }]));
+        assert!(changes.has_changed(&[ChannelEstimate { loss: 0.05, measured: 1_000, ..PLANNED }]));
     }
 
     #[test]
     fn small_steps_add_up() {
-        let mut changes = ChangeDetector::default();
+        let mut changes = EstimateChangeDetector::default();
         changes.has_changed(&[PLANNED]);
         let noticed: Vec<bool> = (1..=4)
             .map(|step| {
-                changes.has_changed(&[Estimate { delay_ms: 20.0 + f64::from(step), ..PLANNED }])
+                changes
+                    .has_changed(&[ChannelEstimate { delay_ms: 20.0 + f64::from(step), ..PLANNED }])
             })
             .collect();
         assert_eq!(noticed, [false, false, true, false]);
@@ -190,7 +191,7 @@ mod tests {
         // At 50 Mbit/s a full packet takes 0.24 ms more than a short one.
         assert!((channel.delay_ms() - 20.24).abs() < 1e-9);
         assert!((channel.rate() - 50.0).abs() < 1e-9);
-        let dead = Estimate { loss: 1.0, ..PLANNED };
+        let dead = ChannelEstimate { loss: 1.0, ..PLANNED };
         assert!(dead.channel(0.0).unwrap().loss() < 1.0);
         assert!(PLANNED.channel(2.0).is_err());
     }

@@ -26,9 +26,10 @@ mod secrets;
 mod server;
 mod timing;
 
-pub use client::{Client, ClientEvent, ClientFailure};
+pub use client::{TunnelClientEvent, TunnelClientFailure, TunnelHandshakeClient};
 pub use keys::SharedKey;
 pub use server::{
-    ClientIdentity, Reply, Server, ServerError, ServerEvent, ServerRefusal, TermsMismatch,
+    ClientIdentity, HandshakeReply, TermsMismatch, TunnelClientRefusal, TunnelHandshakeServer,
+    TunnelServerError, TunnelServerEvent,
 };
 pub use timing::{ANSWERS_PER_SECOND, HANDSHAKE_TIMEOUT, RETRY_INTERVAL};

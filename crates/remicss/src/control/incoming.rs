@@ -7,7 +7,9 @@ use std::time::Duration;
 use model::ChannelSubset;
 
 use crate::control::estimate::SlidingWindow;
-use crate::wire::control::{Arrival, ChannelState, MAX_ARRIVALS, Message, Report};
+use crate::wire::control::{
+    ChannelReport, ControlMessage, ControlShareArrival, MAX_ARRIVALS, TunnelChannelState,
+};
 
 /// A channel is down after this time without datagrams, if this number of messages has verified
 /// without it.
@@ -36,19 +38,19 @@ pub struct ArrivalCounts {
 
 /// The state of the incoming direction.
 #[derive(Clone, Debug)]
-pub(super) struct Incoming {
-    channels: Vec<Channel>,
+pub(super) struct IncomingDirectionMonitor {
+    channels: Vec<IncomingChannelMonitor>,
     /// The verified messages, the newest last.
-    heard: VecDeque<ReceivedMessage>,
+    heard: VecDeque<ReceivedControlMessage>,
     /// The time from sending to verification of messages, in µs, with the offset of the two clocks.
     transit: SlidingWindow,
     last_message_at: Duration,
 }
 
 #[derive(Clone, Debug)]
-struct Channel {
+struct IncomingChannelMonitor {
     /// Arrivals that were not reported yet.
-    arrivals: VecDeque<ArrivedShare>,
+    arrivals: VecDeque<ArrivedControlShare>,
     /// The time from sending to arrival of shares, in µs, with the offset of the two clocks.
     transit: SlidingWindow,
     /// The counts so far, and when they last increased.
@@ -61,7 +63,7 @@ struct Channel {
 
 /// A control share that has arrived.
 #[derive(Clone, Copy, Debug)]
-struct ArrivedShare {
+struct ArrivedControlShare {
     /// The message's number.
     number: u32,
     received: u64,
@@ -69,16 +71,16 @@ struct ArrivedShare {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ReceivedMessage {
+struct ReceivedControlMessage {
     symbol: u64,
     number: u32,
     sent_us: u64,
     at: Duration,
 }
 
-impl Incoming {
+impl IncomingDirectionMonitor {
     pub(super) fn new(channels: usize, now: Duration) -> Self {
-        let channel = Channel {
+        let channel = IncomingChannelMonitor {
             arrivals: VecDeque::new(),
             transit: SlidingWindow::default(),
             arrived: ArrivalCounts::default(),
@@ -120,9 +122,9 @@ impl Incoming {
     }
 
     /// A message has verified.
-    pub(super) fn handle_message(&mut self, symbol: u64, message: &Message, now: Duration) {
+    pub(super) fn handle_message(&mut self, symbol: u64, message: &ControlMessage, now: Duration) {
         let (number, sent_us) = (message.number, message.sent_us);
-        let heard = ReceivedMessage { symbol, number, sent_us, at: now };
+        let heard = ReceivedControlMessage { symbol, number, sent_us, at: now };
         self.last_message_at = now;
         self.transit.push(now, heard.transit(now));
         push_bounded(&mut self.heard, heard, MAX_REMEMBERED);
@@ -148,14 +150,17 @@ impl Incoming {
     }
 
     /// Each channel's state.
-    pub(super) fn states(&self, quarantined: ChannelSubset) -> impl Iterator<Item = ChannelState> {
+    pub(super) fn states(
+        &self,
+        quarantined: ChannelSubset,
+    ) -> impl Iterator<Item = TunnelChannelState> {
         self.channels.iter().enumerate().map(move |(index, channel)| {
             if channel.is_down {
-                ChannelState::Down
+                TunnelChannelState::Down
             } else if quarantined.contains(index) {
-                ChannelState::Quarantine
+                TunnelChannelState::Quarantine
             } else {
-                ChannelState::Up
+                TunnelChannelState::Up
             }
         })
     }
@@ -165,8 +170,8 @@ impl Incoming {
         &mut self,
         quarantined: ChannelSubset,
         now: Duration,
-    ) -> Vec<Report> {
-        let states: Vec<ChannelState> = self.states(quarantined).collect();
+    ) -> Vec<ChannelReport> {
+        let states: Vec<TunnelChannelState> = self.states(quarantined).collect();
         let channels = self.channels.iter_mut().zip(states);
         channels.map(|(channel, state)| channel.take_report(state, now)).collect()
     }
@@ -190,7 +195,7 @@ impl Incoming {
     }
 }
 
-impl Channel {
+impl IncomingChannelMonitor {
     /// A right share has arrived.
     fn hear(&mut self, at: Duration) {
         self.arrived_at = self.arrived_at.max(at);
@@ -200,27 +205,27 @@ impl Channel {
 
     /// A share of a verified message has arrived. If it arrived before the message verified, its
     /// transit ends then: no symbol is complete earlier.
-    fn arrive(&mut self, heard: ReceivedMessage, received: u64, at: Duration) {
+    fn arrive(&mut self, heard: ReceivedControlMessage, received: u64, at: Duration) {
         let complete_at = at.max(heard.at);
         self.transit.push(complete_at, heard.transit(complete_at));
         if self.arrivals.back().is_none_or(|last| last.number < heard.number) {
-            let arrival = ArrivedShare { number: heard.number, received, at };
+            let arrival = ArrivedControlShare { number: heard.number, received, at };
             push_bounded(&mut self.arrivals, arrival, MAX_ARRIVALS);
         }
     }
 
-    fn take_report(&mut self, state: ChannelState, now: Duration) -> Report {
+    fn take_report(&mut self, state: TunnelChannelState, now: Duration) -> ChannelReport {
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
-        let arrivals = self.arrivals.drain(..).map(|share| Arrival {
+        let arrivals = self.arrivals.drain(..).map(|share| ControlShareArrival {
             number: share.number,
             age_us: u32::try_from(now.saturating_sub(share.at).as_micros()).unwrap_or(u32::MAX),
             received: share.received as u32,
         });
-        Report { state, arrivals: arrivals.collect() }
+        ChannelReport { state, arrivals: arrivals.collect() }
     }
 }
 
-impl ReceivedMessage {
+impl ReceivedControlMessage {
     /// The time from sending to `at`, in µs, with the offset of the two clocks.
     fn transit(&self, at: Duration) -> i64 {
         micros(at) - i64::try_from(self.sent_us).unwrap_or(i64::MAX)

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use model::ChannelSubset;
 
-use super::incoming::{ArrivalCounts, Incoming, micros};
-use super::outgoing::{Outgoing, SentCounts};
-use crate::control::estimate::Estimate;
-use crate::wire::control::{ChannelState, ControlError, LATEST_US, Message};
-use udp::RateLimit;
+use super::incoming::{ArrivalCounts, IncomingDirectionMonitor, micros};
+use super::outgoing::{OutgoingDirectionMonitor, SentCounts};
+use crate::control::estimate::ChannelEstimate;
+use crate::wire::control::{ControlMessage, ControlMessageError, LATEST_US, TunnelChannelState};
+use udp::PacerRateLimit;
 
 /// The interval of messages: 100 ms, or longer if that would use more than a thousandth of the
 /// slowest channel's rate, but at most 200 ms.
@@ -34,18 +34,18 @@ const IDLE_PEER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Monitors the channels: from the counts of sender and receiver and from the other end's reports
 /// it computes estimates, rate limits and the reorder window.
 #[derive(Clone, Debug)]
-pub struct Monitor {
-    incoming: Incoming,
-    outgoing: Outgoing,
+pub struct ChannelMonitor {
+    incoming: IncomingDirectionMonitor,
+    outgoing: OutgoingDirectionMonitor,
     channels: usize,
     /// The states that were last reported to the other end.
-    reported: Vec<ChannelState>,
+    reported: Vec<TunnelChannelState>,
     /// Whether this end was active, as last reported.
     reported_active: bool,
     reported_at: Option<Duration>,
     /// When the next message is due, or when idle, when to check for packets again.
     due: Duration,
-    activity: Activity,
+    activity: TunnelActivity,
     /// Whether this end requests new keys, and whether the other end does.
     wants_keys: bool,
     peer_wants_keys: bool,
@@ -53,7 +53,7 @@ pub struct Monitor {
 
 /// Whether packets are sent or received.
 #[derive(Clone, Debug)]
-struct Activity {
+struct TunnelActivity {
     /// The number of symbols of packets that were sent and received, and when it last increased.
     packets: u64,
     last: Duration,
@@ -64,31 +64,31 @@ struct Activity {
     peer_is_active: bool,
 }
 
-impl Monitor {
+impl ChannelMonitor {
     /// A monitor of channels, each with the configured rate of what this end sends, in bit/s of IP
     /// packets, or `None` if it is to be learnt. The first message is due at once.
     pub fn new(rates_bps: &[Option<u64>], now: Duration) -> Self {
         Self {
-            incoming: Incoming::new(rates_bps.len(), now),
-            outgoing: Outgoing::new(rates_bps, now),
+            incoming: IncomingDirectionMonitor::new(rates_bps.len(), now),
+            outgoing: OutgoingDirectionMonitor::new(rates_bps, now),
             channels: rates_bps.len(),
-            reported: vec![ChannelState::Up; rates_bps.len()],
+            reported: vec![TunnelChannelState::Up; rates_bps.len()],
             reported_active: true,
             reported_at: None,
             due: now,
-            activity: Activity::new(now),
+            activity: TunnelActivity::new(now),
             wants_keys: false,
             peer_wants_keys: false,
         }
     }
 
     /// Requests new keys. The next message reports it to the other end.
-    pub fn want_keys(&mut self) {
+    pub fn request_keys(&mut self) {
         self.wants_keys = true;
     }
 
     /// Whether one of the ends requests new keys.
-    pub fn wants_keys(&self) -> bool {
+    pub fn are_keys_requested(&self) -> bool {
         self.wants_keys || self.peer_wants_keys
     }
 
@@ -120,11 +120,11 @@ impl Monitor {
         symbol: u64,
         bytes: &[u8],
         now: Duration,
-    ) -> Result<(), ControlError> {
-        let message = Message::parse(bytes)?;
+    ) -> Result<(), ControlMessageError> {
+        let message = ControlMessage::parse(bytes)?;
         if message.reports.len() != self.channels {
             let count = u8::try_from(message.reports.len()).unwrap_or(u8::MAX);
-            return Err(ControlError::Channels(count));
+            return Err(ControlMessageError::Channels(count));
         }
         self.incoming.handle_message(symbol, &message, now);
         if self.outgoing.handle_message(&message, now) {
@@ -149,7 +149,7 @@ impl Monitor {
         packets: u64,
     ) -> Option<Vec<u8>> {
         self.incoming.update(arrived, now);
-        let states: Vec<ChannelState> = self.incoming.states(quarantined).collect();
+        let states: Vec<TunnelChannelState> = self.incoming.states(quarantined).collect();
         self.activity.notice(packets, now);
         let is_within = |time| self.reported_at.is_some_and(|at| now < at.saturating_add(time));
         let waits = now < self.due || (self.is_idle(now) && is_within(IDLE_REPORT_INTERVAL));
@@ -164,7 +164,7 @@ impl Monitor {
         }
         (self.reported, self.reported_active, self.reported_at) = (states, is_active, Some(now));
         self.due = now.saturating_add(interval);
-        let message = Message {
+        let message = ControlMessage {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
             is_active,
@@ -182,20 +182,20 @@ impl Monitor {
 
     /// The estimates of the outgoing direction, from the other end's reports. Initially a channel
     /// has no loss, no delay, and is up.
-    pub fn estimates(&self, now: Duration) -> Vec<Estimate> {
+    pub fn estimates(&self, now: Duration) -> Vec<ChannelEstimate> {
         self.outgoing.estimates(now)
     }
 
     /// The current rate limit of a channel. It changes with every message if it is learnt. `None`
     /// if there is no such channel.
-    pub fn limit(&self, channel: usize) -> Option<RateLimit> {
+    pub fn limit(&self, channel: usize) -> Option<PacerRateLimit> {
         self.outgoing.limit(channel)
     }
 
     /// The channels that are given less than their rate for the moment, to test whether losses are
     /// random. It changes with every message.
-    pub fn tested(&self) -> ChannelSubset {
-        self.outgoing.tested()
+    pub fn channels_under_test(&self) -> ChannelSubset {
+        self.outgoing.channels_under_test()
     }
 
     /// The reorder window: the spread of the channels' delays and their variation in ten seconds,
@@ -205,21 +205,24 @@ impl Monitor {
     }
 
     /// The states of the incoming direction, as of the last [`Self::poll_message`].
-    pub fn incoming(&self, quarantined: ChannelSubset) -> Vec<ChannelState> {
+    pub fn incoming(&self, quarantined: ChannelSubset) -> Vec<TunnelChannelState> {
         self.incoming.states(quarantined).collect()
     }
 
     /// The channels that are up among [`Self::incoming`].
     pub fn up(&self, quarantined: ChannelSubset) -> ChannelSubset {
         let states = self.incoming.states(quarantined).enumerate();
-        states.filter(|(_, state)| *state == ChannelState::Up).map(|(channel, _)| channel).collect()
+        states
+            .filter(|(_, state)| *state == TunnelChannelState::Up)
+            .map(|(channel, _)| channel)
+            .collect()
     }
 
     /// The channels that are up in both directions, as far as this end knows.
-    pub fn up_both_ways(&self, now: Duration) -> ChannelSubset {
+    pub fn up_in_both_directions(&self, now: Duration) -> ChannelSubset {
         let estimates = self.estimates(now);
         let up = self.up(ChannelSubset::EMPTY);
-        up.iter().filter(|channel| estimates[*channel].state == ChannelState::Up).collect()
+        up.iter().filter(|channel| estimates[*channel].state == TunnelChannelState::Up).collect()
     }
 
     /// Whether no message has verified for 3 s, or for 12 s when idle: the other end does not have
@@ -255,7 +258,7 @@ impl Monitor {
     }
 }
 
-impl Activity {
+impl TunnelActivity {
     fn new(now: Duration) -> Self {
         Self { packets: 0, last: now, is_active: true, since: now, peer_is_active: false }
     }

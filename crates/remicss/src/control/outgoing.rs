@@ -8,11 +8,12 @@ use model::ChannelSubset;
 
 use super::incoming::micros;
 use crate::control::estimate::{
-    Estimate, Interval, LossEstimator, Phase, ProbeCycle, RateEstimator, RateSource, SlidingWindow,
+    ChannelEstimate, LossEstimator, MeasurementInterval, ProbeCycle, ProbePhase, RateEstimator,
+    RateSource, SlidingWindow,
 };
-use crate::wire::control::{Arrival, ChannelState, Message};
+use crate::wire::control::{ControlMessage, ControlShareArrival, TunnelChannelState};
 use crate::wire::datagram::MAX_CHANNELS;
-use udp::RateLimit;
+use udp::PacerRateLimit;
 
 /// The bytes of IP packets that may leave at once on a channel without a known bottleneck, so that
 /// a first burst in an idle tunnel does not wait for an estimate: about 90 full packets.
@@ -37,12 +38,12 @@ pub struct SentCounts {
 
 /// The state of the outgoing direction.
 #[derive(Clone, Debug)]
-pub(super) struct Outgoing {
-    channels: Vec<Channel>,
+pub(super) struct OutgoingDirectionMonitor {
+    channels: Vec<OutgoingChannelMonitor>,
     /// The number of shares that complete a message.
     floor: usize,
     /// The messages that were sent, with consecutive numbers, the newest last.
-    sent: VecDeque<SentMessage>,
+    sent: VecDeque<SentControlMessage>,
     /// The number of the newest message from the other end.
     newest: u32,
     /// Round trips over the fastest channels of each direction, in µs.
@@ -54,24 +55,24 @@ pub(super) struct Outgoing {
 }
 
 #[derive(Clone, Debug)]
-struct Channel {
-    state: ChannelState,
-    rate: Rate,
+struct OutgoingChannelMonitor {
+    state: TunnelChannelState,
+    rate: ChannelRate,
     loss: LossEstimator,
     /// The delay of shares behind the fastest channel, in µs.
     lag: SlidingWindow,
-    last: Option<ShareReport>,
+    last: Option<ControlShareReport>,
 }
 
 #[derive(Clone, Debug)]
-enum Rate {
+enum ChannelRate {
     Configured(u64),
     Learnt(Box<RateEstimator>),
 }
 
 /// A message that was sent, and what had been sent on each channel before it.
 #[derive(Clone, Debug)]
-struct SentMessage {
+struct SentControlMessage {
     number: u32,
     at: Duration,
     totals: [SentCounts; MAX_CHANNELS],
@@ -84,7 +85,7 @@ struct SentMessage {
 
 /// A control share that has arrived, as both ends know it.
 #[derive(Clone, Copy, Debug)]
-struct ShareReport {
+struct ControlShareReport {
     number: u32,
     sent_at: Duration,
     totals: SentCounts,
@@ -93,11 +94,11 @@ struct ShareReport {
     received: u32,
 }
 
-impl Outgoing {
+impl OutgoingDirectionMonitor {
     pub(super) fn new(rates: &[Option<u64>], now: Duration) -> Self {
-        let channel = |rate: &Option<u64>| Channel {
-            state: ChannelState::Up,
-            rate: rate.map_or_else(|| Rate::Learnt(Box::default()), Rate::Configured),
+        let channel = |rate: &Option<u64>| OutgoingChannelMonitor {
+            state: TunnelChannelState::Up,
+            rate: rate.map_or_else(|| ChannelRate::Learnt(Box::default()), ChannelRate::Configured),
             loss: LossEstimator::new(now),
             lag: SlidingWindow::default(),
             last: None,
@@ -119,8 +120,11 @@ impl Outgoing {
     pub(super) fn set_terms(&mut self, members: ChannelSubset, floor: usize) {
         self.floor = floor;
         for (index, channel) in self.channels.iter_mut().enumerate() {
-            channel.state =
-                if members.contains(index) { ChannelState::Up } else { ChannelState::Down };
+            channel.state = if members.contains(index) {
+                TunnelChannelState::Up
+            } else {
+                TunnelChannelState::Down
+            };
         }
     }
 
@@ -141,7 +145,7 @@ impl Outgoing {
         let passed = now.saturating_sub(self.began);
         // An additional message does not shorten a phase.
         if passed >= interval * 4 / 5 {
-            let has_fallen = self.channels.iter().any(Channel::has_fallen);
+            let has_fallen = self.channels.iter().any(OutgoingChannelMonitor::has_fallen);
             self.prober.advance(self.is_busy(&totals, passed), has_fallen);
             (self.began, self.began_with) = (now, totals);
         }
@@ -150,7 +154,7 @@ impl Outgoing {
             self.sent.pop_front();
         }
         let phase_numbers = (before, self.prober.phase_number());
-        self.sent.push_back(SentMessage {
+        self.sent.push_back(SentControlMessage {
             number,
             at: now,
             totals,
@@ -161,7 +165,7 @@ impl Outgoing {
     }
 
     /// Handles a report of the other end. Returns whether it is its newest message.
-    pub(super) fn handle_message(&mut self, message: &Message, now: Duration) -> bool {
+    pub(super) fn handle_message(&mut self, message: &ControlMessage, now: Duration) -> bool {
         let is_newest = message.number > self.newest;
         self.newest = self.newest.max(message.number);
         self.note_arrivals(message);
@@ -178,16 +182,16 @@ impl Outgoing {
         is_newest
     }
 
-    pub(super) fn estimates(&self, now: Duration) -> Vec<Estimate> {
+    pub(super) fn estimates(&self, now: Duration) -> Vec<ChannelEstimate> {
         let half_us = self.round_trips.min(now).unwrap_or(0) / 2;
         // If the rates of all channels change together, their proportions stay. A channel that has
         // fallen needs more of a load that does not fill the others.
-        let are_together = self.channels.iter().all(Channel::is_probed);
+        let are_together = self.channels.iter().all(OutgoingChannelMonitor::is_probed);
         let phase = ProbeCycle::phase(self.prober.phase_number());
-        let phase_of = |channel: &Channel| {
-            if are_together && !channel.has_fallen() { Phase::Cruise } else { phase }
+        let phase_of = |channel: &OutgoingChannelMonitor| {
+            if are_together && !channel.has_fallen() { ProbePhase::Cruise } else { phase }
         };
-        let estimate = |channel: &Channel| Estimate {
+        let estimate = |channel: &OutgoingChannelMonitor| ChannelEstimate {
             loss: channel.rate.lasting_loss(channel.loss.value()),
             measured: channel.loss.measured(),
             delay_ms: milliseconds(half_us + channel.lag.median(now).unwrap_or(0)),
@@ -199,13 +203,13 @@ impl Outgoing {
         self.channels.iter().map(estimate).collect()
     }
 
-    pub(super) fn limit(&self, channel: usize) -> Option<RateLimit> {
+    pub(super) fn limit(&self, channel: usize) -> Option<PacerRateLimit> {
         let rate = &self.channels.get(channel)?.rate;
         let rate_bps = rate.pace_bps(ProbeCycle::phase(self.prober.phase_number()));
-        Some(RateLimit { rate_bps, burst: rate.burst() })
+        Some(PacerRateLimit { rate_bps, burst: rate.burst() })
     }
 
-    pub(super) fn tested(&self) -> ChannelSubset {
+    pub(super) fn channels_under_test(&self) -> ChannelSubset {
         let channels = self.channels.iter().enumerate();
         channels.filter(|(_, channel)| channel.is_tested()).map(|(index, _)| index).collect()
     }
@@ -217,7 +221,7 @@ impl Outgoing {
     fn is_busy(&self, totals: &[SentCounts], passed: Duration) -> bool {
         let phase = ProbeCycle::phase(self.prober.phase_number());
         self.channels.iter().enumerate().any(|(index, channel)| match &channel.rate {
-            Rate::Learnt(learner) if learner.is_probed() => {
+            ChannelRate::Learnt(learner) if learner.is_probed() => {
                 let bytes = totals[index].bytes.saturating_sub(self.began_with[index].bytes);
                 learner.is_busy(phase, bytes, passed)
             }
@@ -226,7 +230,7 @@ impl Outgoing {
     }
 
     /// Finds channels on which no control share has arrived for some messages.
-    fn find_silence(&mut self, message: &Message, now: Duration) {
+    fn find_silence(&mut self, message: &ControlMessage, now: Duration) {
         let arrivals = message.reports.iter().flat_map(|report| &report.arrivals);
         let Some(newest) = arrivals.map(|arrival| arrival.number).max() else { return };
         let Some(place) = self.place_of(newest) else { return };
@@ -236,7 +240,7 @@ impl Outgoing {
             let sent = totals.datagrams.saturating_sub(last.totals.datagrams);
             if newest >= last.number.saturating_add(SILENT_MESSAGES)
                 && sent >= SILENT_DATAGRAMS
-                && let Rate::Learnt(learner) = &mut channel.rate
+                && let ChannelRate::Learnt(learner) = &mut channel.rate
             {
                 learner.handle_silence(now);
             }
@@ -244,7 +248,7 @@ impl Outgoing {
     }
 
     /// Records when the shares of each message arrived, which are compared with each other.
-    fn note_arrivals(&mut self, message: &Message) {
+    fn note_arrivals(&mut self, message: &ControlMessage) {
         for (channel, report) in message.reports.iter().enumerate().take(MAX_CHANNELS) {
             for arrival in &report.arrivals {
                 if let Some(place) = self.place_of(arrival.number) {
@@ -254,12 +258,18 @@ impl Outgoing {
         }
     }
 
-    fn handle_arrival(&mut self, index: usize, message: &Message, arrival: Arrival, now: Duration) {
+    fn handle_arrival(
+        &mut self,
+        index: usize,
+        message: &ControlMessage,
+        arrival: ControlShareArrival,
+        now: Duration,
+    ) {
         let Some(place) = self.place_of(arrival.number) else {
             return;
         };
         let complete_us = self.sent[place].complete_us(self.floor);
-        let SentMessage { number, at, totals, phase_numbers, .. } = self.sent[place];
+        let SentControlMessage { number, at, totals, phase_numbers, .. } = self.sent[place];
         let channel = &mut self.channels[index];
         if channel.last.is_some_and(|last| last.number >= number) {
             return;
@@ -271,7 +281,7 @@ impl Outgoing {
         let round_trip = micros(now) - micros(at) - i64::from(arrival.age_us) + early_us;
         self.round_trips.push(now, round_trip.max(0));
 
-        let point = ShareReport {
+        let point = ControlShareReport {
             number,
             sent_at: at,
             totals: totals[index],
@@ -281,7 +291,7 @@ impl Outgoing {
         };
         // Losses while a channel is down do not count.
         if let Some(last) = channel.last.replace(point)
-            && channel.state != ChannelState::Down
+            && channel.state != TunnelChannelState::Down
         {
             channel.measure(last, point, &mut self.prober, now);
         }
@@ -294,7 +304,7 @@ impl Outgoing {
     }
 }
 
-impl SentMessage {
+impl SentControlMessage {
     /// When it was complete, as far as its arrivals are known, in µs of the other end's clock.
     fn complete_us(&self, floor: usize) -> i64 {
         let mut arrivals = self.arrived_us;
@@ -304,15 +314,15 @@ impl SentMessage {
     }
 }
 
-impl Rate {
-    fn planned_bps(&self, phase: Phase) -> u64 {
+impl ChannelRate {
+    fn planned_bps(&self, phase: ProbePhase) -> u64 {
         match self {
             Self::Configured(rate) => *rate,
             Self::Learnt(learner) => learner.planned_bps(phase),
         }
     }
 
-    fn pace_bps(&self, phase: Phase) -> u64 {
+    fn pace_bps(&self, phase: ProbePhase) -> u64 {
         match self {
             Self::Configured(rate) => *rate,
             Self::Learnt(learner) => learner.pace_bps(phase),
@@ -359,24 +369,24 @@ impl Rate {
     }
 }
 
-impl Channel {
+impl OutgoingChannelMonitor {
     /// Whether it follows the phases of the probe cycle.
     fn is_probed(&self) -> bool {
-        matches!(&self.rate, Rate::Learnt(learner) if learner.is_probed())
+        matches!(&self.rate, ChannelRate::Learnt(learner) if learner.is_probed())
     }
 
     fn has_fallen(&self) -> bool {
-        matches!(&self.rate, Rate::Learnt(learner) if learner.has_fallen())
+        matches!(&self.rate, ChannelRate::Learnt(learner) if learner.is_below_usual())
     }
 
     fn is_tested(&self) -> bool {
-        matches!(&self.rate, Rate::Learnt(learner) if learner.is_tested())
+        matches!(&self.rate, ChannelRate::Learnt(learner) if learner.is_tested())
     }
 
-    fn set_state(&mut self, state: ChannelState) {
-        if state == ChannelState::Down {
+    fn set_state(&mut self, state: TunnelChannelState) {
+        if state == TunnelChannelState::Down {
             self.last = None;
-            if let Rate::Learnt(learner) = &mut self.rate {
+            if let ChannelRate::Learnt(learner) = &mut self.rate {
                 learner.handle_outage();
             }
         }
@@ -385,8 +395,8 @@ impl Channel {
 
     fn measure(
         &mut self,
-        from: ShareReport,
-        to: ShareReport,
+        from: ControlShareReport,
+        to: ControlShareReport,
         prober: &mut ProbeCycle,
         now: Duration,
     ) {
@@ -396,7 +406,7 @@ impl Channel {
         self.loss.add(now, sent, received.min(sent));
         // Control shares are short, and may arrive where packets do not. Of those in the interval,
         // the first has arrived.
-        let interval = Interval {
+        let interval = MeasurementInterval {
             began: from.sent_at,
             sent: sent.saturating_sub(messages),
             sent_bytes: to.totals.bytes.saturating_sub(from.totals.bytes),
@@ -407,7 +417,7 @@ impl Channel {
         };
         let last = to.phase_numbers.0;
         let phase_number = (from.phase_numbers.1 == last).then_some(last);
-        if let Rate::Learnt(learner) = &mut self.rate
+        if let ChannelRate::Learnt(learner) = &mut self.rate
             && let Some(result) = learner.handle(now, phase_number, interval)
         {
             prober.handle_result(last, result);
@@ -415,7 +425,7 @@ impl Channel {
     }
 }
 
-fn arrived_us(message: &Message, arrival: Arrival) -> i64 {
+fn arrived_us(message: &ControlMessage, arrival: ControlShareArrival) -> i64 {
     i64::try_from(message.sent_us).unwrap_or(i64::MAX) - i64::from(arrival.age_us)
 }
 

@@ -31,7 +31,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// To which addresses the peer may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mobility {
+pub enum PeerMobility {
     /// None.
     Fixed,
     /// Other ports of the same IP address, for example when a NAT has dropped its mapping.
@@ -42,12 +42,12 @@ pub enum Mobility {
 
 /// The peer's address on a channel.
 #[derive(Clone, Debug)]
-pub struct PeerAddress {
+pub struct PeerAddressTracker {
     current: SocketAddr,
-    mobility: Mobility,
+    mobility: PeerMobility,
     /// The highest number of a right control share from there.
     highest: u64,
-    validation: Option<Validation>,
+    validation: Option<AddressValidation>,
     /// When the next validation may start.
     pause_until: Duration,
     failed: Option<(SocketAddr, Duration)>,
@@ -56,20 +56,20 @@ pub struct PeerAddress {
 
 /// The validation of an address that the peer may have moved to.
 #[derive(Clone, Debug)]
-struct Validation {
+struct AddressValidation {
     to: SocketAddr,
     /// The number of the control share from there.
     number: u64,
     began: Duration,
     /// The challenges to the new address and to the old one.
-    sent: [Challenges; 2],
+    sent: [AddressChallenges; 2],
     /// When the new address answered.
     answered_at: Option<Duration>,
 }
 
 /// The challenges to one address.
 #[derive(Clone, Debug)]
-struct Challenges {
+struct AddressChallenges {
     ids: Vec<u64>,
     /// When the next one is due.
     next_at: Duration,
@@ -77,16 +77,16 @@ struct Challenges {
 
 /// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValidationResult {
+pub enum AddressValidationResult {
     /// The peer has moved to this address.
     Moved(SocketAddr),
     /// The peer has not moved to this address. This is reported once a minute.
-    Refused(SocketAddr, ValidationFailure),
+    Refused(SocketAddr, AddressValidationFailure),
 }
 
 /// Why an address was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValidationFailure {
+pub enum AddressValidationFailure {
     /// It did not answer.
     NoAnswer,
     /// The old address still answers.
@@ -94,7 +94,7 @@ pub enum ValidationFailure {
 }
 
 /// Whether two addresses are the same. IPv4 addresses may be mapped to IPv6.
-pub fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+pub fn is_same_address(one: SocketAddr, other: SocketAddr) -> bool {
     is_same_ip(one, other) && one.port() == other.port()
 }
 
@@ -103,7 +103,7 @@ pub fn is_same_ip(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip() == other.ip() || one.ip().to_canonical() == other.ip().to_canonical()
 }
 
-impl Display for ValidationFailure {
+impl Display for AddressValidationFailure {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::NoAnswer => {
@@ -118,20 +118,20 @@ impl Display for ValidationFailure {
     }
 }
 
-impl Mobility {
+impl PeerMobility {
     /// Whether a peer at address `current` may be at, or move to, address `other`.
     pub fn allows(self, current: SocketAddr, other: SocketAddr) -> bool {
         match self {
-            Self::Fixed => is_same(current, other),
+            Self::Fixed => is_same_address(current, other),
             Self::Port => is_same_ip(current, other),
             Self::Any => true,
         }
     }
 }
 
-impl PeerAddress {
+impl PeerAddressTracker {
     /// The address of the handshake.
-    pub fn new(current: SocketAddr, mobility: Mobility) -> Self {
+    pub fn new(current: SocketAddr, mobility: PeerMobility) -> Self {
         Self {
             current,
             mobility,
@@ -156,26 +156,26 @@ impl PeerAddress {
     /// Whether an address is the current one, or under validation.
     pub fn is_known(&self, from: SocketAddr) -> bool {
         let new = self.validation.as_ref().map(|validation| validation.to);
-        [Some(self.current), new].into_iter().flatten().any(|known| is_same(known, from))
+        [Some(self.current), new].into_iter().flatten().any(|known| is_same_address(known, from))
     }
 
     /// A right share of control symbol `number` has arrived from an address, on a channel that is
     /// not in quarantine.
     pub fn handle_share(&mut self, from: SocketAddr, number: u64, now: Duration) {
-        if is_same(self.current, from) {
+        if is_same_address(self.current, from) {
             self.highest = self.highest.max(number);
             // It has sent from the old address after it sent from the new one.
             self.validation.take_if(|validation| validation.number < number);
             return;
         }
         let has_failed =
-            self.failed.is_some_and(|(failed, until)| is_same(failed, from) && now < until);
+            self.failed.is_some_and(|(failed, until)| is_same_address(failed, from) && now < until);
         let is_wanted = self.validation.is_none() && self.allows(from) && !has_failed;
         if is_wanted && number > self.highest && now >= self.pause_until {
             self.pause_until = now.saturating_add(VALIDATION_INTERVAL);
-            let sent = [0, 1].map(|_| Challenges { ids: Vec::new(), next_at: now });
+            let sent = [0, 1].map(|_| AddressChallenges { ids: Vec::new(), next_at: now });
             let (to, began, answered_at) = (from, now, None);
-            self.validation = Some(Validation { to, number, began, sent, answered_at });
+            self.validation = Some(AddressValidation { to, number, began, sent, answered_at });
         }
     }
 
@@ -190,28 +190,28 @@ impl PeerAddress {
         from: SocketAddr,
         id: u64,
         now: Duration,
-    ) -> Option<ValidationResult> {
+    ) -> Option<AddressValidationResult> {
         let validation = self.validation.as_mut()?;
         let [new, old] = &validation.sent;
-        if is_same(self.current, from) && old.ids.contains(&id) {
-            return self.refuse(ValidationFailure::OldAnswers, now);
+        if is_same_address(self.current, from) && old.ids.contains(&id) {
+            return self.refuse(AddressValidationFailure::OldAnswers, now);
         }
-        if is_same(validation.to, from) && new.ids.contains(&id) {
+        if is_same_address(validation.to, from) && new.ids.contains(&id) {
             validation.answered_at.get_or_insert(now);
         }
         self.handle_timeout(now)
     }
 
     /// Ends a validation that has timed out.
-    pub fn handle_timeout(&mut self, now: Duration) -> Option<ValidationResult> {
+    pub fn handle_timeout(&mut self, now: Duration) -> Option<AddressValidationResult> {
         if now < self.validation.as_ref()?.decided_at() {
             return None;
         }
         let Some(validation) = self.validation.take_if(|it| it.answered_at.is_some()) else {
-            return self.refuse(ValidationFailure::NoAnswer, now);
+            return self.refuse(AddressValidationFailure::NoAnswer, now);
         };
         (self.current, self.highest) = (validation.to, validation.number);
-        Some(ValidationResult::Moved(validation.to))
+        Some(AddressValidationResult::Moved(validation.to))
     }
 
     /// When to call [`Self::handle_timeout`] and [`Self::poll_challenge`] next.
@@ -241,22 +241,26 @@ impl PeerAddress {
         Some(([validation.to, self.current][which], id))
     }
 
-    fn refuse(&mut self, reason: ValidationFailure, now: Duration) -> Option<ValidationResult> {
+    fn refuse(
+        &mut self,
+        reason: AddressValidationFailure,
+        now: Duration,
+    ) -> Option<AddressValidationResult> {
         let to = self.validation.take()?.to;
         self.failed = Some((to, now.saturating_add(RETRY_INTERVAL)));
         let is_told = now >= self.quiet_until;
         if is_told {
             self.quiet_until = now.saturating_add(LOG_INTERVAL);
         }
-        is_told.then_some(ValidationResult::Refused(to, reason))
+        is_told.then_some(AddressValidationResult::Refused(to, reason))
     }
 }
 
-impl Validation {
+impl AddressValidation {
     /// The address (0 the new one, 1 the old one) to challenge next, and when.
     fn next_challenge(&self) -> Option<(usize, Duration)> {
         let due = |which: usize| {
-            let Challenges { ids, next_at } = &self.sent[which];
+            let AddressChallenges { ids, next_at } = &self.sent[which];
             let is_left = ids.len() < MAX_CHALLENGES && (which == 1 || self.answered_at.is_none());
             is_left.then_some((*next_at, which))
         };
@@ -288,12 +292,16 @@ mod tests {
         SocketAddr::from(([203, 0, 113, 9], port))
     }
 
-    fn peer(mobility: Mobility) -> PeerAddress {
-        PeerAddress::new(old(), mobility)
+    fn peer(mobility: PeerMobility) -> PeerAddressTracker {
+        PeerAddressTracker::new(old(), mobility)
     }
 
     /// What is sent at a time: where to, and with which identifier.
-    fn challenges(peer: &mut PeerAddress, now: Duration, ids: &mut u64) -> Vec<(SocketAddr, u64)> {
+    fn challenges(
+        peer: &mut PeerAddressTracker,
+        now: Duration,
+        ids: &mut u64,
+    ) -> Vec<(SocketAddr, u64)> {
         let mut next = || {
             *ids += 1;
             Some(*ids)
@@ -303,11 +311,11 @@ mod tests {
 
     /// Runs until something is decided. The addresses answer, or not, after some time.
     fn run(
-        peer: &mut PeerAddress,
+        peer: &mut PeerAddressTracker,
         began: Duration,
         new_answers: Option<Duration>,
         old_answers: Option<Duration>,
-    ) -> (Option<ValidationResult>, Duration, [usize; 2]) {
+    ) -> (Option<AddressValidationResult>, Duration, [usize; 2]) {
         let (mut ids, mut sent, mut answers) = (0, [0; 2], Vec::new());
         let mut now = began;
         for _ in 0..100 {
@@ -340,16 +348,19 @@ mod tests {
     #[test]
     fn a_peer_that_has_moved_is_followed() {
         for (mobility, to) in [
-            (Mobility::Any, other(1)),
-            (Mobility::Any, SocketAddr::new(old().ip(), 9)),
-            (Mobility::Port, SocketAddr::new(old().ip(), 9)),
+            (PeerMobility::Any, other(1)),
+            (PeerMobility::Any, SocketAddr::new(old().ip(), 9)),
+            (PeerMobility::Port, SocketAddr::new(old().ip(), 9)),
         ] {
             let mut peer = peer(mobility);
             peer.handle_share(old(), 10, MS);
             peer.handle_share(to, 11, 2 * MS);
             assert_eq!(peer.current(), old(), "not before it is validated");
             let (decided, took, [new, _]) = run(&mut peer, 2 * MS, Some(30 * MS), None);
-            assert_eq!((decided, took), (Some(ValidationResult::Moved(to)), OLD_ADDRESS_TIMEOUT));
+            assert_eq!(
+                (decided, took),
+                (Some(AddressValidationResult::Moved(to)), OLD_ADDRESS_TIMEOUT)
+            );
             assert_eq!((peer.current(), new), (to, 1), "one that has answered is asked no more");
             assert_eq!(peer.poll_timeout(), None);
         }
@@ -358,9 +369,9 @@ mod tests {
     #[test]
     fn mobility_limits_new_addresses() {
         let cases = [
-            (Mobility::Fixed, SocketAddr::new(old().ip(), 9)),
-            (Mobility::Fixed, other(1)),
-            (Mobility::Port, other(6521)),
+            (PeerMobility::Fixed, SocketAddr::new(old().ip(), 9)),
+            (PeerMobility::Fixed, other(1)),
+            (PeerMobility::Port, other(6521)),
         ];
         for (mobility, to) in cases {
             let mut peer = peer(mobility);
@@ -372,10 +383,13 @@ mod tests {
 
     #[test]
     fn an_address_that_does_not_answer_gets_three_challenges() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, took, sent) = run(&mut peer, MS, None, None);
-        assert_eq!(decided, Some(ValidationResult::Refused(other(1), ValidationFailure::NoAnswer)));
+        assert_eq!(
+            decided,
+            Some(AddressValidationResult::Refused(other(1), AddressValidationFailure::NoAnswer))
+        );
         assert_eq!((took, sent, peer.current()), (NEW_ADDRESS_TIMEOUT, [3, 3], old()));
         // The same is not tried again at once, another is.
         let now = MS + NEW_ADDRESS_TIMEOUT;
@@ -388,30 +402,30 @@ mod tests {
     #[test]
     fn a_forwarding_attacker_does_not_move_the_address() {
         // It answers first, as it passes the challenges on, too; and the peer answers where it is.
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, took, _) = run(&mut peer, MS, Some(5 * MS), Some(200 * MS));
         assert_eq!(
             decided,
-            Some(ValidationResult::Refused(other(1), ValidationFailure::OldAnswers))
+            Some(AddressValidationResult::Refused(other(1), AddressValidationFailure::OldAnswers))
         );
         assert_eq!((took, peer.current()), (200 * MS, old()));
     }
 
     #[test]
     fn a_slow_old_path_has_twice_the_time_of_the_new_one() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, ..) = run(&mut peer, MS, Some(600 * MS), Some(1100 * MS));
         assert_eq!(
             decided,
-            Some(ValidationResult::Refused(other(1), ValidationFailure::OldAnswers))
+            Some(AddressValidationResult::Refused(other(1), AddressValidationFailure::OldAnswers))
         );
     }
 
     #[test]
     fn later_shares_from_the_old_address_cancel_a_validation() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(old(), 10, MS);
         peer.handle_share(other(1), 9, MS);
         assert_eq!(peer.poll_timeout(), None);
@@ -424,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_channel_in_quarantine_cancels_the_validation() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(other(1), 11, MS);
         peer.cancel_validation();
         assert_eq!((peer.poll_timeout(), peer.is_known(other(1))), (None, false));
@@ -432,7 +446,7 @@ mod tests {
 
     #[test]
     fn answers_count_only_from_the_challenged_address() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         peer.handle_share(other(1), 11, MS);
         let mut ids = 0;
         let sent = challenges(&mut peer, MS, &mut ids);
@@ -441,14 +455,17 @@ mod tests {
             assert_eq!(peer.handle_answer(from, id, MS), None);
         }
         let (decided, ..) = run(&mut peer, MS, None, None);
-        assert_eq!(decided, Some(ValidationResult::Refused(other(1), ValidationFailure::NoAnswer)));
+        assert_eq!(
+            decided,
+            Some(AddressValidationResult::Refused(other(1), AddressValidationFailure::NoAnswer))
+        );
     }
 
     /// An attacker that forwards shares from many addresses causes at most one challenge sent each
     /// 300 ms at most to any, three to each, and does not fill the log.
     #[test]
     fn challenges_and_reports_are_limited() {
-        let mut peer = peer(Mobility::Any);
+        let mut peer = peer(PeerMobility::Any);
         let (mut ids, mut reported, mut last) = (0, 0, Vec::<(SocketAddr, Duration)>::new());
         for step in 0..6000_u32 {
             let now = 10 * MS * step;

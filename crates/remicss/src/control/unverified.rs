@@ -29,12 +29,12 @@ pub struct UnverifiedCounts {
 /// The datagrams on all channels that were not from the peer.
 #[derive(Clone, Debug)]
 pub(crate) struct UnverifiedDatagrams {
-    channels: Vec<ChannelRecord>,
+    channels: Vec<UnverifiedChannelLog>,
     settled_at: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
-struct ChannelRecord {
+struct UnverifiedChannelLog {
     counts: UnverifiedCounts,
     /// What was not reported yet, and its last source.
     unreported: UnverifiedCounts,
@@ -57,7 +57,10 @@ pub struct UnverifiedReport {
 
 impl UnverifiedDatagrams {
     pub(crate) fn new(channels: usize) -> Self {
-        Self { channels: vec![ChannelRecord::default(); channels], settled_at: Duration::ZERO }
+        Self {
+            channels: vec![UnverifiedChannelLog::default(); channels],
+            settled_at: Duration::ZERO,
+        }
     }
 
     /// An association has begun.
@@ -94,7 +97,7 @@ impl UnverifiedDatagrams {
         now: Duration,
         peer: impl Fn(usize) -> Option<SocketAddr>,
     ) -> Option<UnverifiedReport> {
-        let is_due = |channel: &ChannelRecord| {
+        let is_due = |channel: &UnverifiedChannelLog| {
             let UnverifiedCounts { wrong_source, wrong_token } = channel.unreported;
             wrong_source + wrong_token >= MIN_REPORTED && now >= channel.quiet_until
         };

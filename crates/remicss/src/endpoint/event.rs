@@ -2,20 +2,20 @@
 
 use std::net::SocketAddr;
 
-use crate::control::handshake::{ClientFailure, ServerRefusal};
-use crate::control::path_manager::{DatagramLimit, PathMtuChange};
-use crate::control::peer_address::ValidationFailure;
+use crate::control::handshake::{TunnelClientFailure, TunnelClientRefusal};
+use crate::control::path_prober::{DatagramLimit, PathMtuChange};
+use crate::control::peer_address::AddressValidationFailure;
 use crate::control::unverified::UnverifiedReport;
-use crate::wire::datagram::Kind;
-use crate::wire::keys::Keys;
+use crate::wire::datagram::SymbolKind;
+use crate::wire::keys::TunnelKeys;
 
 /// An event of the receiving half.
 #[derive(Debug)]
-pub enum Event {
+pub enum TunnelEvent {
     /// There is a new association: send under these keys, to these addresses.
     Associated {
         /// The keys.
-        keys: Keys,
+        keys: TunnelKeys,
         /// The peer's address on each channel.
         peers: Vec<SocketAddr>,
     },
@@ -33,7 +33,7 @@ pub enum Event {
         /// The address.
         to: SocketAddr,
         /// Why it was rejected.
-        reason: ValidationFailure,
+        reason: AddressValidationFailure,
     },
     /// Datagrams arrived that are not from the peer.
     UnverifiedDatagrams(UnverifiedReport),
@@ -44,13 +44,13 @@ pub enum Event {
     /// The peer is gone: no message has verified for too long.
     Gone,
     /// A handshake has failed. The client tries again.
-    Failed(ClientFailure),
+    Failed(TunnelClientFailure),
     /// The server has refused a client.
     Refused {
         /// The channel's index, if it concerns one channel.
         channel: Option<usize>,
         /// Why.
-        reason: ServerRefusal,
+        reason: TunnelClientRefusal,
     },
 }
 
@@ -58,5 +58,5 @@ pub enum Event {
 pub trait PacketSink {
     /// Takes the IP packets of a symbol, each of whose own length gives the start of the next.
     /// `kind` says whether their transport checksums are complete.
-    fn take(&mut self, kind: Kind, packets: &[u8]);
+    fn take(&mut self, kind: SymbolKind, packets: &[u8]);
 }

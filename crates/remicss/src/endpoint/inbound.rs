@@ -9,25 +9,32 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::ChannelSubset;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use crate::control::handshake::{Client, ClientEvent, Server, ServerError, ServerEvent};
+use crate::control::handshake::{
+    TunnelClientEvent, TunnelHandshakeClient, TunnelHandshakeServer, TunnelServerError,
+    TunnelServerEvent,
+};
 use crate::control::incoming::ArrivalCounts;
-use crate::control::monitor::Monitor;
-use crate::control::path_manager::PathManager;
-use crate::control::peer_address::{Mobility, PeerAddress, ValidationResult, is_same};
+use crate::control::monitor::ChannelMonitor;
+use crate::control::path_prober::PathProber;
+use crate::control::peer_address::{
+    AddressValidationResult, PeerAddressTracker, PeerMobility, is_same_address,
+};
 use crate::control::unverified::{UnverifiedCounts, UnverifiedDatagrams};
-use crate::endpoint::event::{Event, PacketSink};
-use crate::endpoint::settings::{EndpointSettings, Role};
-use crate::endpoint::shared_state::SharedState;
-use crate::recv::deliver::ControlShare;
-use crate::recv::receiver::{ChannelCounts, Receiver, ReceiverCounts, ShareOutcome};
-use crate::wire::control::ChannelState;
-use crate::wire::datagram::Class;
-use crate::wire::keys::Keys;
-use crate::wire::path::{PathError, PathKind};
-use crate::wire::tokens::KeyId;
-use delivery::{Delivery, MonitorNote};
+use crate::endpoint::event::{PacketSink, TunnelEvent};
+use crate::endpoint::settings::{EndpointRole, EndpointSettings};
+use crate::endpoint::shared_state::EndpointSharedState;
+use crate::recv::receiver::{
+    ReceivedChannelCounts, ShareOutcome, SymbolReceiver, SymbolReceiverCounts,
+};
+use crate::recv::symbol_sink::ControlShare;
+use crate::wire::control::TunnelChannelState;
+use crate::wire::datagram::DatagramClass;
+use crate::wire::keys::TunnelKeys;
+use crate::wire::path::{PathDatagramError, PathDatagramKind};
+use crate::wire::tokens::TokenKeyId;
+use delivery::{MonitorNote, PacketDelivery};
 use key_renewal::KeyRenewal;
 use reconnecting::ReconnectingClient;
 
@@ -36,67 +43,67 @@ use reconnecting::ReconnectingClient;
 const OLD_KEYS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The receiving half of an end.
-pub struct Inbound {
+pub struct InboundEndpoint {
     settings: EndpointSettings,
-    handshake: Handshake,
-    generator: Generator,
+    handshake: EndpointHandshake,
+    generator: RandomGenerator,
     /// The receiver of the current association.
-    current: Option<Receiver>,
+    current: Option<SymbolReceiver>,
     /// Whether it is new, and the monitor still that of the previous one.
     is_new: bool,
     /// When the peer is considered gone, if no message verifies before.
     gone_at: Option<Duration>,
     /// At a server: an association of which no symbol has verified yet.
-    next: Option<Next>,
+    next: Option<UnverifiedAssociation>,
     /// The receiver of the previous association, and until when it is used.
-    previous: Option<(Receiver, Duration)>,
+    previous: Option<(SymbolReceiver, Duration)>,
     /// The members of the current association, and its privacy floor.
     members: ChannelSubset,
     floor: u8,
     renewal: KeyRenewal,
     /// The peer's address on each channel; empty without an association.
-    peers: Vec<PeerAddress>,
+    peers: Vec<PeerAddressTracker>,
     unverified: UnverifiedDatagrams,
     /// MTU discovery and challenges.
-    paths: Option<PathManager>,
+    paths: Option<PathProber>,
     /// The identifier of the keys with which this end sends.
-    key_id: Option<KeyId>,
+    key_id: Option<TokenKeyId>,
     notes: Vec<MonitorNote>,
-    events: VecDeque<Event>,
+    events: VecDeque<TunnelEvent>,
 }
 
 /// An association of which no symbol has verified yet.
-struct Next {
-    receiver: Receiver,
-    keys: Keys,
-    peers: Vec<PeerAddress>,
+struct UnverifiedAssociation {
+    receiver: SymbolReceiver,
+    keys: TunnelKeys,
+    peers: Vec<PeerAddressTracker>,
 }
 
-enum Handshake {
+enum EndpointHandshake {
     Client(Box<ReconnectingClient>),
-    Server(Box<Server>),
+    Server(Box<TunnelHandshakeServer>),
 }
 
-impl Inbound {
+impl InboundEndpoint {
     /// An end that starts now.
     ///
     /// # Errors
     /// If the number of addresses is not that of the channels, or the random source fails.
     pub fn new(
-        role: Role,
+        role: EndpointRole,
         settings: EndpointSettings,
-        mut generator: Generator,
+        mut generator: RandomGenerator,
         now: Duration,
-    ) -> Result<Self, ServerError> {
+    ) -> Result<Self, TunnelServerError> {
         let terms = settings.terms;
         let n = usize::from(terms.channels());
         let handshake = match role {
-            Role::Client { servers, key } => {
-                Handshake::Client(Box::new(ReconnectingClient::new(servers, key, now)))
+            EndpointRole::Client { servers, key } => {
+                EndpointHandshake::Client(Box::new(ReconnectingClient::new(servers, key, now)))
             }
-            Role::Server(peer) => {
-                Handshake::Server(Box::new(Server::new(terms, peer, &mut generator)?))
-            }
+            EndpointRole::Server(peer) => EndpointHandshake::Server(Box::new(
+                TunnelHandshakeServer::new(terms, peer, &mut generator)?,
+            )),
         };
         Ok(Self {
             handshake,
@@ -129,35 +136,46 @@ impl Inbound {
         now: Duration,
         packets: &mut impl PacketSink,
     ) {
-        let class = Class::of(bytes);
+        let class = DatagramClass::of(bytes);
         if !self.admits(channel, from, class, bytes) {
             return self.unverified.count_wrong_source(channel, from);
         }
         match class {
-            Some(Class::Share) => self.handle_share(channel, from, bytes, now, packets),
-            Some(Class::Handshake) => match &mut self.handshake {
-                Handshake::Client(connecting) => {
+            Some(DatagramClass::Share) => self.handle_share(channel, from, bytes, now, packets),
+            Some(DatagramClass::Handshake) => match &mut self.handshake {
+                EndpointHandshake::Client(connecting) => {
                     if let Some(client) = &mut connecting.client {
                         client.handle_datagram(channel, bytes, now);
                     }
                 }
-                Handshake::Server(server) => server.handle_datagram(channel, from, bytes, now),
+                EndpointHandshake::Server(server) => {
+                    server.handle_datagram(channel, from, bytes, now);
+                }
             },
-            Some(Class::Path) if self.members.contains(channel) => {
+            Some(DatagramClass::Path) if self.members.contains(channel) => {
                 self.handle_path_datagram(channel, from, bytes, now);
             }
-            Some(Class::Path) | None => {}
+            Some(DatagramClass::Path) | None => {}
         }
     }
 
     /// Whether a datagram is accepted from an address: a share from any address that the peer may
     /// have moved to, others from known addresses.
-    fn admits(&self, channel: usize, from: SocketAddr, class: Option<Class>, bytes: &[u8]) -> bool {
+    fn admits(
+        &self,
+        channel: usize,
+        from: SocketAddr,
+        class: Option<DatagramClass>,
+        bytes: &[u8],
+    ) -> bool {
         let server = match &self.handshake {
-            Handshake::Client(connecting) => {
-                return connecting.servers.get(channel).is_some_and(|to| is_same(*to, from));
+            EndpointHandshake::Client(connecting) => {
+                return connecting
+                    .servers
+                    .get(channel)
+                    .is_some_and(|to| is_same_address(*to, from));
             }
-            Handshake::Server(server) => server,
+            EndpointHandshake::Server(server) => server,
         };
         if !server.may_send_from(channel, from) {
             return false;
@@ -166,12 +184,14 @@ impl Inbound {
         let may_be_next =
             || self.next.as_ref().is_some_and(|next| next.peers[channel].allows(from));
         match class {
-            Some(Class::Share) => peer.allows(from) || may_be_next(),
-            Some(Class::Path) if bytes[0] >> 4 == PathKind::ChallengeAnswer as u8 => {
+            Some(DatagramClass::Share) => peer.allows(from) || may_be_next(),
+            Some(DatagramClass::Path)
+                if bytes[0] >> 4 == PathDatagramKind::ChallengeAnswer as u8 =>
+            {
                 peer.is_known(from)
             }
-            Some(Class::Path) => is_same(peer.current(), from),
-            Some(Class::Handshake) | None => true,
+            Some(DatagramClass::Path) => is_same_address(peer.current(), from),
+            Some(DatagramClass::Handshake) | None => true,
         }
     }
 
@@ -189,7 +209,7 @@ impl Inbound {
         {
             // The notes are for the new association's monitor.
             let mut notes = Vec::new();
-            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            let mut deliver = PacketDelivery { packets, notes: &mut notes, at: now };
             let outcome = next.receiver.handle_share(channel, from, bytes, now, &mut deliver);
             if next.receiver.counts().symbols > 0 {
                 self.adopt_next(notes, now);
@@ -201,12 +221,12 @@ impl Inbound {
         {
             // Its packets are delivered; its control messages are outdated.
             let mut notes = Vec::new();
-            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            let mut deliver = PacketDelivery { packets, notes: &mut notes, at: now };
             previous.handle_share(channel, from, bytes, now, &mut deliver)
         } else if let Some(current) = &mut self.current
             && self.peers[channel].allows(from)
         {
-            let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
+            let mut deliver = PacketDelivery { packets, notes: &mut self.notes, at: now };
             current.handle_share(channel, from, bytes, now, &mut deliver)
         } else if self.next.is_some() {
             ShareOutcome::WrongToken
@@ -228,30 +248,32 @@ impl Inbound {
     ) {
         let Some(paths) = &mut self.paths else { return };
         match paths.handle_datagram(channel, bytes, now) {
-            Ok(None) | Err(PathError::Malformed(_)) => {}
+            Ok(None) | Err(PathDatagramError::Malformed(_)) => {}
             Ok(Some(id)) => {
                 let validated = self.peers[channel].handle_answer(from, id, now);
                 self.handle_validation(channel, validated);
             }
-            Err(PathError::Token) => self.unverified.count_wrong_token(channel, from, now),
+            Err(PathDatagramError::Token) => self.unverified.count_wrong_token(channel, from, now),
         }
     }
 
-    fn handle_validation(&mut self, channel: usize, validated: Option<ValidationResult>) {
+    fn handle_validation(&mut self, channel: usize, validated: Option<AddressValidationResult>) {
         self.events.extend(validated.map(|validated| match validated {
-            ValidationResult::Moved(to) => {
+            AddressValidationResult::Moved(to) => {
                 if let Some(paths) = &mut self.paths {
                     paths.restart(channel);
                 }
-                Event::Moved { channel, to }
+                TunnelEvent::Moved { channel, to }
             }
-            ValidationResult::Refused(to, reason) => Event::MoveRejected { channel, to, reason },
+            AddressValidationResult::Refused(to, reason) => {
+                TunnelEvent::MoveRejected { channel, to, reason }
+            }
         }));
     }
 
     /// The client's first symbol has verified: the next association becomes the current one.
     fn adopt_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
-        if let Some(Next { receiver, keys, peers }) = self.next.take() {
+        if let Some(UnverifiedAssociation { receiver, keys, peers }) = self.next.take() {
             self.associate(receiver, keys, peers, now);
             self.notes = notes;
         }
@@ -260,9 +282,9 @@ impl Inbound {
     /// Switches to another association. Symbols under the old keys are accepted for a while.
     fn associate(
         &mut self,
-        next: Receiver,
-        keys: Keys,
-        mut peers: Vec<PeerAddress>,
+        next: SymbolReceiver,
+        keys: TunnelKeys,
+        mut peers: Vec<PeerAddressTracker>,
         now: Duration,
     ) {
         let until = now.saturating_add(OLD_KEYS_TIMEOUT);
@@ -273,7 +295,7 @@ impl Inbound {
         self.renewal.begin(now);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
-        let mut paths = PathManager::new(outgoing, incoming, &self.settings.headers);
+        let mut paths = PathProber::new(outgoing, incoming, &self.settings.headers);
         if let Some(before) = self.paths.take() {
             paths = paths.with_paths_of(before);
         }
@@ -287,7 +309,7 @@ impl Inbound {
             }
         }
         self.peers = peers;
-        self.events.push_back(Event::Associated { keys, peers: self.peers() });
+        self.events.push_back(TunnelEvent::Associated { keys, peers: self.peers() });
     }
 
     /// The channels for which a new association is needed, if there is one: those that are not
@@ -314,14 +336,14 @@ impl Inbound {
     /// [`Self::poll_timeout`]. Returns whether the channels may have changed.
     pub fn handle_timeout(
         &mut self,
-        shared: &mut SharedState,
+        shared: &mut EndpointSharedState,
         now: Duration,
         packets: &mut impl PacketSink,
     ) -> bool {
         self.handle_handshake(now);
         let is_new = std::mem::take(&mut self.is_new);
         if let Some(key_id) = self.key_id.filter(|_| is_new) {
-            let mut monitor = Monitor::new(&self.settings.rates_bps, now);
+            let mut monitor = ChannelMonitor::new(&self.settings.rates_bps, now);
             monitor.set_terms(self.members, self.floor);
             let channels = self.settings.terms.channels().into();
             shared.begin(monitor, key_id, channels, self.members, now);
@@ -333,15 +355,15 @@ impl Inbound {
         }
         self.update_paths(shared, is_new || has_message, now);
         let peers = &self.peers;
-        let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
+        let peer = |channel: usize| peers.get(channel).map(PeerAddressTracker::current);
         let report = self.unverified.poll_report(now, peer);
-        self.events.extend(report.map(Event::UnverifiedDatagrams));
+        self.events.extend(report.map(TunnelEvent::UnverifiedDatagrams));
         self.expire_previous(now, packets);
         let Some(receiver) = &mut self.current else { return false };
-        let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
+        let mut deliver = PacketDelivery { packets, notes: &mut self.notes, at: now };
         receiver.handle_timeout(now, &mut deliver);
         for (channel, arrived) in shared.arrived.iter_mut().enumerate() {
-            let ChannelCounts { datagrams, right, .. } = receiver.received(channel);
+            let ReceivedChannelCounts { datagrams, right, .. } = receiver.received(channel);
             *arrived = ArrivalCounts { datagrams, right };
         }
         shared.quarantined = receiver.quarantined();
@@ -349,21 +371,21 @@ impl Inbound {
         let counts = receiver.counts();
         shared.packets = counts.symbols - counts.controls;
         if let Some(monitor) = &mut shared.monitor {
-            if self.renewal.are_too_many(counts.reassembled.failures) {
-                monitor.want_keys();
+            if self.renewal.exceeds_failure_limit(counts.reassembled.failures) {
+                monitor.request_keys();
             }
-            if monitor.wants_keys() {
-                self.renewal.want();
+            if monitor.are_keys_requested() {
+                self.renewal.request();
             }
             let window = monitor.reorder_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
             // Including those in quarantine, which the receiver knows.
             receiver.set_up(monitor.up(ChannelSubset::EMPTY));
             self.gone_at = Some(monitor.gone_at());
-            if let Handshake::Client(connecting) = &mut self.handshake
+            if let EndpointHandshake::Client(connecting) = &mut self.handshake
                 && let Some(client) = connecting.client.as_mut().filter(|client| client.extends())
             {
-                client.set_needed(monitor.up_both_ways(now), now);
+                client.set_needed(monitor.up_in_both_directions(now), now);
             }
             if monitor.is_peer_gone(now) {
                 self.lose_peer(shared, now);
@@ -374,18 +396,18 @@ impl Inbound {
 
     /// Passes the channels' states and what was sent to the path manager, and what it has found to
     /// `shared`.
-    fn update_paths(&mut self, shared: &mut SharedState, has_news: bool, now: Duration) {
+    fn update_paths(&mut self, shared: &mut EndpointSharedState, has_news: bool, now: Duration) {
         let Some(paths) = &mut self.paths else { return };
         if has_news && let Some(monitor) = &shared.monitor {
             let estimates = monitor.estimates(now);
-            let is_up = |channel: &usize| estimates[*channel].state == ChannelState::Up;
+            let is_up = |channel: &usize| estimates[*channel].state == TunnelChannelState::Up;
             paths.set_up((0..estimates.len()).filter(is_up).collect());
         }
         paths.handle_sent(&shared.long_datagrams);
         let limit = paths.poll_limit();
-        self.events.extend(limit.map(Event::MaxDatagramLen));
+        self.events.extend(limit.map(TunnelEvent::MaxDatagramLen));
         while let Some(change) = paths.poll_change() {
-            self.events.push_back(Event::PathMtu(change));
+            self.events.push_back(TunnelEvent::PathMtu(change));
         }
         shared.path_mtus.clear();
         shared.path_mtus.extend(paths.mtus());
@@ -395,7 +417,7 @@ impl Inbound {
     fn expire_previous(&mut self, now: Duration, packets: &mut impl PacketSink) {
         if let Some((previous, until)) = &mut self.previous {
             let mut notes = Vec::new();
-            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            let mut deliver = PacketDelivery { packets, notes: &mut notes, at: now };
             previous.handle_timeout(now, &mut deliver);
             if *until <= now {
                 self.previous = None;
@@ -406,22 +428,22 @@ impl Inbound {
     /// When to call [`Self::handle_timeout`] next, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let handshake = match &self.handshake {
-            Handshake::Client(connecting) => {
+            EndpointHandshake::Client(connecting) => {
                 let is_wanted = self.current.is_none() || !self.missing(Duration::ZERO).is_empty();
                 let wanted_at =
                     if is_wanted { Duration::ZERO } else { self.renewal.poll_timeout() };
                 let start = Some(wanted_at.max(connecting.start_at));
-                connecting.client.as_ref().map_or(start, Client::poll_timeout)
+                connecting.client.as_ref().map_or(start, TunnelHandshakeClient::poll_timeout)
             }
-            Handshake::Server(server) => server.poll_timeout(),
+            EndpointHandshake::Server(server) => server.poll_timeout(),
         };
         let previous = self.previous.iter();
         let previous =
             previous.flat_map(|(old, until)| [old.poll_timeout(), Some(*until)]).flatten();
-        let release = self.current.as_ref().and_then(Receiver::poll_timeout).into_iter();
+        let release = self.current.as_ref().and_then(SymbolReceiver::poll_timeout).into_iter();
         let release = release.chain(previous);
-        let probe = self.paths.as_ref().and_then(PathManager::poll_timeout);
-        let validations = self.peers.iter().filter_map(PeerAddress::poll_timeout);
+        let probe = self.paths.as_ref().and_then(PathProber::poll_timeout);
+        let validations = self.peers.iter().filter_map(PeerAddressTracker::poll_timeout);
         let own = handshake.into_iter().chain(release).chain(probe).chain(self.gone_at);
         own.chain(validations).min()
     }
@@ -442,23 +464,23 @@ impl Inbound {
             }
         }
         match &mut self.handshake {
-            Handshake::Client(connecting) => {
+            EndpointHandshake::Client(connecting) => {
                 let (channel, bytes) = connecting.client.as_mut()?.poll_transmit(now)?;
                 Some((channel, connecting.servers[channel], bytes))
             }
-            Handshake::Server(server) => {
+            EndpointHandshake::Server(server) => {
                 server.poll_transmit().map(|reply| (reply.channel, reply.to, reply.bytes))
             }
         }
     }
 
     /// The next event. Call it until it returns `None`.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
 
     /// Counts under the current keys, in all and for each channel.
-    pub fn counts(&self) -> Option<(ReceiverCounts, Vec<ChannelCounts>)> {
+    pub fn counts(&self) -> Option<(SymbolReceiverCounts, Vec<ReceivedChannelCounts>)> {
         let receiver = self.current.as_ref()?;
         let channels = 0..usize::from(self.settings.terms.channels());
         Some((receiver.counts(), channels.map(|channel| receiver.received(channel)).collect()))
@@ -471,12 +493,12 @@ impl Inbound {
 
     /// The peer's address on each channel; empty without an association.
     pub fn peers(&self) -> Vec<SocketAddr> {
-        self.peers.iter().map(PeerAddress::current).collect()
+        self.peers.iter().map(PeerAddressTracker::current).collect()
     }
 
     /// The highest number of a verified symbol under the current keys.
     pub fn highest(&self) -> u64 {
-        self.current.as_ref().map_or(0, Receiver::highest)
+        self.current.as_ref().map_or(0, SymbolReceiver::highest)
     }
 
     /// Starts a client that is due, and handles results of the handshake.
@@ -484,7 +506,7 @@ impl Inbound {
         let (terms, missing, is_alone) =
             (self.settings.terms, self.missing(now), self.current.is_none());
         match &mut self.handshake {
-            Handshake::Client(connecting) => {
+            EndpointHandshake::Client(connecting) => {
                 let is_wanted = is_alone || !missing.is_empty();
                 if connecting.client.is_none() && is_wanted && connecting.start_at <= now {
                     connecting.start(terms, missing, &mut self.generator, now);
@@ -492,36 +514,40 @@ impl Inbound {
                 let Some(running) = &mut connecting.client else { return };
                 running.handle_timeout(now);
                 match running.poll_event() {
-                    Some(ClientEvent::Associated(keys)) => {
+                    Some(TunnelClientEvent::Associated(keys)) => {
                         connecting.succeed();
-                        let peers = addresses(&connecting.servers, Mobility::Fixed);
+                        let peers = addresses(&connecting.servers, PeerMobility::Fixed);
                         let receiver =
-                            Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
+                            SymbolReceiver::new(&keys.incoming, keys.floor, self.settings.limits)
                                 .with_members(keys.members);
                         self.associate(receiver, keys, peers, now);
                     }
-                    Some(ClientEvent::Failed(failure)) => {
+                    Some(TunnelClientEvent::Failed(failure)) => {
                         let report = connecting.fail(failure, terms, &mut self.generator, now);
-                        self.events.extend(report.map(Event::Failed));
+                        self.events.extend(report.map(TunnelEvent::Failed));
                     }
                     None => {}
                 }
             }
-            Handshake::Server(server) => {
+            EndpointHandshake::Server(server) => {
                 server.handle_timeout(now);
                 while let Some(event) = server.poll_event() {
                     match event {
-                        ServerEvent::Associated { keys, addresses: clients } => {
-                            let receiver =
-                                Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
-                                    .with_members(keys.members);
+                        TunnelServerEvent::Associated { keys, addresses: clients } => {
+                            let receiver = SymbolReceiver::new(
+                                &keys.incoming,
+                                keys.floor,
+                                self.settings.limits,
+                            )
+                            .with_members(keys.members);
                             let is_roaming = self.settings.is_roaming;
-                            let mobility = if is_roaming { Mobility::Any } else { Mobility::Port };
+                            let mobility =
+                                if is_roaming { PeerMobility::Any } else { PeerMobility::Port };
                             let peers = addresses(&clients, mobility);
-                            self.next = Some(Next { receiver, keys, peers });
+                            self.next = Some(UnverifiedAssociation { receiver, keys, peers });
                         }
-                        ServerEvent::Refused { channel, reason } => {
-                            self.events.push_back(Event::Refused { channel, reason });
+                        TunnelServerEvent::Refused { channel, reason } => {
+                            self.events.push_back(TunnelEvent::Refused { channel, reason });
                         }
                     }
                 }
@@ -531,7 +557,7 @@ impl Inbound {
 
     /// Passes the notes to the monitor, the paths and the peer addresses. Returns whether a message
     /// has arrived.
-    fn pass_notes(&mut self, shared: &mut SharedState) -> bool {
+    fn pass_notes(&mut self, shared: &mut EndpointSharedState) -> bool {
         let Some(monitor) = &mut shared.monitor else { return false };
         let mut has_message = false;
         for note in self.notes.drain(..) {
@@ -564,21 +590,21 @@ impl Inbound {
     }
 
     /// The peer is gone. A client starts again; a server waits for a client.
-    fn lose_peer(&mut self, shared: &mut SharedState, now: Duration) {
+    fn lose_peer(&mut self, shared: &mut EndpointSharedState, now: Duration) {
         self.current = None;
         self.previous = None;
         self.gone_at = None;
         self.paths = None;
         self.peers.clear();
         shared.monitor = None;
-        if let Handshake::Client(connecting) = &mut self.handshake {
+        if let EndpointHandshake::Client(connecting) = &mut self.handshake {
             (connecting.client, connecting.start_at) = (None, now);
         }
-        self.events.push_back(Event::Gone);
+        self.events.push_back(TunnelEvent::Gone);
     }
 }
 
 /// The peer's addresses after a handshake.
-fn addresses(addresses: &[SocketAddr], mobility: Mobility) -> Vec<PeerAddress> {
-    addresses.iter().map(|address| PeerAddress::new(*address, mobility)).collect()
+fn addresses(addresses: &[SocketAddr], mobility: PeerMobility) -> Vec<PeerAddressTracker> {
+    addresses.iter().map(|address| PeerAddressTracker::new(*address, mobility)).collect()
 }

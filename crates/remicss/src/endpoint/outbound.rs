@@ -4,27 +4,29 @@
 use std::time::Duration;
 
 use model::{ChannelSubset, ShareSelection};
-use sharing::Generator;
-use udp::{Batch, Pacer};
+use sharing::RandomGenerator;
+use udp::{DatagramBatch, TokenBucketPacer};
 use zeroize::Zeroizing;
 
 use crate::control::outgoing::SentCounts;
-use crate::endpoint::shared_state::SharedState;
-use crate::send::schedule::Scheduler;
-use crate::send::sender::{SendError, Sender, SenderCounts, SenderError, Sent};
+use crate::endpoint::shared_state::EndpointSharedState;
+use crate::send::schedule::SymbolScheduler;
+use crate::send::sender::{
+    SentSymbol, SymbolSendError, SymbolSender, SymbolSenderCounts, SymbolSenderError,
+};
 use crate::send::spare::SpareChannels;
-use crate::wire::datagram::Kind;
-use crate::wire::keys::Keys;
-use crate::wire::part::{PART_HEADER_LEN, Part};
+use crate::wire::datagram::SymbolKind;
+use crate::wire::keys::TunnelKeys;
+use crate::wire::part::{PART_HEADER_LEN, PacketsPart};
 
 /// An update of the sending half, from the receiving half or the planner.
 pub enum SenderUpdate {
     /// Send with this sender from now on.
-    Associate(Box<Sender>),
+    Associate(Box<SymbolSender>),
     /// Use this scheduler from now on, over the channels that are up.
     Schedule {
         /// The scheduler.
-        scheduler: Box<dyn Scheduler>,
+        scheduler: Box<dyn SymbolScheduler>,
         /// The channels that are up.
         up: ChannelSubset,
         /// Those of them that no symbol waits for.
@@ -38,8 +40,8 @@ pub enum SenderUpdate {
 
 /// The sending half of an end.
 #[derive(Default)]
-pub struct Outbound {
-    sender: Option<Sender>,
+pub struct OutboundEndpoint {
+    sender: Option<SymbolSender>,
     /// The maximum length of a datagram, once it is known.
     max_datagram_len: Option<usize>,
     /// The current packets, if they are sent in two parts.
@@ -59,16 +61,16 @@ struct SplitPackets {
 
 impl SplitPackets {
     /// Begins the symbol of a part. Parts have the same length, so that datagrams are sent in runs.
-    fn begin(&self, sender: &mut Sender) {
+    fn begin(&self, sender: &mut SymbolSender) {
         let (first, second) = self.packets.split_at(self.packets.len().div_ceil(2));
         let Self { id, has_partial_checksum, is_second, .. } = *self;
         let bytes = if is_second { second } else { first };
-        Part { id, is_second, has_partial_checksum, bytes }.append(sender.begin());
+        PacketsPart { id, is_second, has_partial_checksum, bytes }.append(sender.begin());
     }
 }
 
 /// The configuration of a sender, besides its keys.
-pub struct SenderConfig {
+pub struct SymbolSenderConfig {
     /// The known rates of the channels in bit/s of IP packets.
     pub rates_bps: Vec<Option<u64>>,
     /// The MTU of each channel, in bytes.
@@ -82,23 +84,24 @@ pub struct SenderConfig {
 /// channel aside as a slow one.
 const QUEUE_DRAIN: u64 = 100;
 
-impl SenderConfig {
+impl SymbolSenderConfig {
     /// A sender under the keys of an association.
     ///
     /// # Errors
-    /// As [`Sender::new`].
+    /// As [`SymbolSender::new`].
     pub fn sender(
         &self,
-        keys: &Keys,
-        scheduler: Box<dyn Scheduler>,
-        generator: Generator,
-    ) -> Result<Sender, SenderError> {
+        keys: &TunnelKeys,
+        scheduler: Box<dyn SymbolScheduler>,
+        generator: RandomGenerator,
+    ) -> Result<SymbolSender, SymbolSenderError> {
         let channels = self.rates_bps.iter().zip(&self.mtus).zip(&self.headers);
         let paced = |rate: &u64| rate - rate / QUEUE_DRAIN;
-        let pacers = channels
-            .map(|((rate, mtu), headers)| Pacer::new(rate.as_ref().map(paced), *mtu, *headers));
+        let pacers = channels.map(|((rate, mtu), headers)| {
+            TokenBucketPacer::new(rate.as_ref().map(paced), *mtu, *headers)
+        });
         let (outgoing, floor) = (&keys.outgoing, keys.floor);
-        let sender = Sender::new(outgoing, floor, pacers.collect(), scheduler, generator)?;
+        let sender = SymbolSender::new(outgoing, floor, pacers.collect(), scheduler, generator)?;
         let mut sender = sender.with_members(keys.members);
         let longest = self.mtus.iter().zip(&self.headers).map(|(mtu, headers)| mtu - headers);
         sender.set_max_datagram_len(longest.min().unwrap_or(0));
@@ -106,7 +109,7 @@ impl SenderConfig {
     }
 }
 
-impl Outbound {
+impl OutboundEndpoint {
     /// Applies an update.
     pub fn handle_update(&mut self, update: SenderUpdate) {
         match (update, &mut self.sender) {
@@ -120,7 +123,7 @@ impl Outbound {
                     split.is_second = false;
                     split.begin(&mut sender);
                 } else if let Some(before) = before {
-                    sender.take_symbol_of(before);
+                    sender.take_over_symbol(before);
                 }
                 self.sender = Some(*sender);
             }
@@ -141,29 +144,30 @@ impl Outbound {
     /// then packets are dropped.
     pub fn begin(&mut self) -> Option<&mut Vec<u8>> {
         self.split = None;
-        self.sender.as_mut().map(Sender::begin)
+        self.sender.as_mut().map(SymbolSender::begin)
     }
 
     /// The current symbol, and the number of bytes that still fit; `None` if there is none.
     ///
     /// Call it before [`Self::finish`]: that may split the symbol.
     pub fn symbol(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        self.sender.as_mut().and_then(Sender::symbol)
+        self.sender.as_mut().and_then(SymbolSender::symbol)
     }
 
-    /// Sends the current symbol: see [`Sender::finish`]. Packets that do not fit one datagram are
-    /// sent as two symbols.
+    /// Sends the current symbol: see [`SymbolSender::finish`]. Packets that do not fit one datagram
+    /// are sent as two symbols.
     ///
     /// # Errors
-    /// As there. After [`SendError::Wait`] and [`SendError::Full`] what is left to send is kept.
+    /// As there. After [`SymbolSendError::Wait`] and [`SymbolSendError::Full`] what is left to send
+    /// is kept.
     pub fn finish(
         &mut self,
-        kind: Kind,
+        kind: SymbolKind,
         flow: u16,
         now: Duration,
-        batches: &mut [Batch],
-    ) -> Result<Sent, SendError> {
-        let Some(sender) = &mut self.sender else { return Err(SendError::Nothing) };
+        batches: &mut [DatagramBatch],
+    ) -> Result<SentSymbol, SymbolSendError> {
+        let Some(sender) = &mut self.sender else { return Err(SymbolSendError::Nothing) };
         if self.split.is_none()
             && let Some((packets, max_len)) = sender.too_long()
             // Otherwise two parts are not enough.
@@ -172,7 +176,7 @@ impl Outbound {
             let split = SplitPackets {
                 id: self.next_split_id,
                 packets: Zeroizing::new(packets.to_vec()),
-                has_partial_checksum: kind == Kind::PartialPacket,
+                has_partial_checksum: kind == SymbolKind::PartialPacket,
                 is_second: false,
             };
             self.next_split_id = self.next_split_id.wrapping_add(1);
@@ -180,13 +184,13 @@ impl Outbound {
             self.split = Some(split);
         }
         while let Some(split) = &mut self.split {
-            let sent = sender.finish(Kind::Part, flow, now, batches);
+            let sent = sender.finish(SymbolKind::Part, flow, now, batches);
             match sent {
                 Ok(_) if !split.is_second => {
                     split.is_second = true;
                     split.begin(sender);
                 }
-                Err(SendError::Wait(_) | SendError::Full) => return sent,
+                Err(SymbolSendError::Wait(_) | SymbolSendError::Full) => return sent,
                 Ok(_) | Err(_) => {
                     self.split = None;
                     return sent;
@@ -200,9 +204,9 @@ impl Outbound {
     /// call it next, at the latest; `None` if nothing is due before the next update.
     pub fn handle_timeout(
         &mut self,
-        shared: &mut SharedState,
+        shared: &mut EndpointSharedState,
         now: Duration,
-        batches: &mut [Batch],
+        batches: &mut [DatagramBatch],
     ) -> Option<Duration> {
         // The sender may still be that of the previous association.
         let sender =
@@ -224,7 +228,7 @@ impl Outbound {
             for channel in 0..batches.len() {
                 sender.set_limit(channel, monitor.limit(channel), now);
             }
-            sender.set_tested(monitor.tested());
+            sender.set_channels_under_test(monitor.channels_under_test());
         }
         Some(monitor.poll_timeout())
     }
@@ -245,12 +249,13 @@ impl Outbound {
     }
 
     /// Counts under the current keys.
-    pub fn counts(&self) -> Option<&SenderCounts> {
-        self.sender.as_ref().map(Sender::counts)
+    pub fn counts(&self) -> Option<&SymbolSenderCounts> {
+        self.sender.as_ref().map(SymbolSender::counts)
     }
 
-    /// The number of uses of each threshold under the current keys: see [`Sender::threshold_uses`].
+    /// The number of uses of each threshold under the current keys: see
+    /// [`SymbolSender::threshold_uses`].
     pub fn threshold_uses(&self) -> Vec<(ShareSelection, u64)> {
-        self.sender.iter().flat_map(Sender::threshold_uses).collect()
+        self.sender.iter().flat_map(SymbolSender::threshold_uses).collect()
     }
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use model::{ChannelModel, ChannelSubset};
 
-use crate::control::estimate::{ChangeDetector, Estimate};
+use crate::control::estimate::{ChannelEstimate, EstimateChangeDetector};
 use crate::control::incoming::ArrivalCounts;
-use crate::control::monitor::Monitor;
-use crate::control::path_manager::PathMtu;
-use crate::wire::control::ChannelState;
+use crate::control::monitor::ChannelMonitor;
+use crate::control::path_prober::PathMtu;
+use crate::wire::control::TunnelChannelState;
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::tokens::KeyId;
+use crate::wire::tokens::TokenKeyId;
 
 /// The shared state of both halves.
 #[derive(Default)]
-pub struct SharedState {
+pub struct EndpointSharedState {
     /// The monitor; `None` without an association.
-    pub monitor: Option<Monitor>,
+    pub monitor: Option<ChannelMonitor>,
     /// The identifier of the keys with which this end sends, which distinguishes its sender from
     /// older ones.
-    pub key_id: Option<KeyId>,
+    pub key_id: Option<TokenKeyId>,
     /// The number of verified symbols of packets.
     pub packets: u64,
     /// Counts of what has arrived on each channel.
@@ -35,29 +35,29 @@ pub struct SharedState {
     pub long_datagrams: [u64; MAX_CHANNELS],
     /// Since when each channel is missing from the association, if it is.
     pub missing: Vec<Option<Duration>>,
-    changes: ChangeDetector,
-    states: States,
+    changes: EstimateChangeDetector,
+    states: ChannelStates,
 }
 
 /// The channels' states in both directions.
 #[derive(Debug, Default)]
-struct States {
-    incoming: Vec<ChannelState>,
-    outgoing: Vec<ChannelState>,
+struct ChannelStates {
+    incoming: Vec<TunnelChannelState>,
+    outgoing: Vec<TunnelChannelState>,
 }
 
 /// A change of a channel's state. Its text is a line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateChange {
+pub struct ChannelStateChange {
     /// The channel's index.
     pub channel: usize,
     /// Whether it is the incoming direction, as this end sees it, or the outgoing one, as the peer
     /// reports it.
     pub is_incoming: bool,
     /// The old state.
-    pub before: ChannelState,
+    pub before: TunnelChannelState,
     /// The new state.
-    pub now: ChannelState,
+    pub now: TunnelChannelState,
 }
 
 /// The channels for which a plan is made.
@@ -69,13 +69,13 @@ pub struct ChannelSnapshot {
     pub up: ChannelSubset,
 }
 
-impl SharedState {
+impl EndpointSharedState {
     /// Starts an association with these members of `channels` channels, which the monitor knows.
     /// Learnt rates are kept.
     pub fn begin(
         &mut self,
-        mut monitor: Monitor,
-        key_id: KeyId,
+        mut monitor: ChannelMonitor,
+        key_id: TokenKeyId,
         channels: usize,
         members: ChannelSubset,
         now: Duration,
@@ -88,14 +88,14 @@ impl SharedState {
         *self = Self {
             missing: (0..channels).map(missing).collect(),
             arrived: vec![ArrivalCounts::default(); channels],
-            states: States::of(channels, members),
+            states: ChannelStates::of(channels, members),
             monitor: Some(monitor),
             key_id: Some(key_id),
             packets: 0,
             quarantined: ChannelSubset::EMPTY,
             path_mtus: Vec::new(),
             long_datagrams: [0; MAX_CHANNELS],
-            changes: ChangeDetector::default(),
+            changes: EstimateChangeDetector::default(),
         };
     }
 
@@ -108,53 +108,64 @@ impl SharedState {
 
     /// The changes of states since the last call, or from up if the association is new. None
     /// without an association.
-    pub fn poll_changes(&mut self, now: Duration) -> Vec<StateChange> {
+    pub fn poll_changes(&mut self, now: Duration) -> Vec<ChannelStateChange> {
         let Some(monitor) = &self.monitor else { return Vec::new() };
         let outgoing = monitor.estimates(now).iter().map(|estimate| estimate.state).collect();
-        let states = States { incoming: monitor.incoming(self.quarantined), outgoing };
+        let states = ChannelStates { incoming: monitor.incoming(self.quarantined), outgoing };
         let changes = self.states.changes(&states);
         self.states = states;
         changes
     }
 }
 
-impl States {
+impl ChannelStates {
     /// The initial states of `channels` channels: members are up.
     fn of(channels: usize, members: ChannelSubset) -> Self {
-        let state =
-            |channel| if members.contains(channel) { ChannelState::Up } else { ChannelState::Down };
-        let states: Vec<ChannelState> = (0..channels).map(state).collect();
+        let state = |channel| {
+            if members.contains(channel) {
+                TunnelChannelState::Up
+            } else {
+                TunnelChannelState::Down
+            }
+        };
+        let states: Vec<TunnelChannelState> = (0..channels).map(state).collect();
         Self { incoming: states.clone(), outgoing: states }
     }
 
     /// The changes to `now`, those of the incoming direction first.
-    fn changes(&self, now: &Self) -> Vec<StateChange> {
-        let changes = |is_incoming: bool, before: &[ChannelState], now: &[ChannelState]| {
+    fn changes(&self, now: &Self) -> Vec<ChannelStateChange> {
+        let changes = |is_incoming: bool,
+                       before: &[TunnelChannelState],
+                       now: &[TunnelChannelState]| {
             let pairs = before.iter().copied().zip(now.iter().copied()).enumerate();
             let change =
-                |(channel, (before, now))| StateChange { channel, is_incoming, before, now };
+                |(channel, (before, now))| ChannelStateChange { channel, is_incoming, before, now };
             pairs.map(change).filter(|change| change.before != change.now).collect()
         };
-        let incoming: Vec<StateChange> = changes(true, &self.incoming, &now.incoming);
+        let incoming: Vec<ChannelStateChange> = changes(true, &self.incoming, &now.incoming);
         [incoming, changes(false, &self.outgoing, &now.outgoing)].concat()
     }
 }
 
-impl Display for StateChange {
+impl Display for ChannelStateChange {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let what = match (self.is_incoming, self.now, self.before) {
-            (true, ChannelState::Down, _) => "nothing arrives from the peer",
-            (true, ChannelState::Quarantine, _) => "in quarantine, as shares were changed on it",
-            (true, ChannelState::Up, ChannelState::Quarantine) => "no longer in quarantine",
-            (true, ChannelState::Up, _) => "the peer's datagrams arrive again",
-            (false, ChannelState::Down, _) => "the peer receives nothing",
-            (false, ChannelState::Quarantine, _) => {
+            (true, TunnelChannelState::Down, _) => "nothing arrives from the peer",
+            (true, TunnelChannelState::Quarantine, _) => {
+                "in quarantine, as shares were changed on it"
+            }
+            (true, TunnelChannelState::Up, TunnelChannelState::Quarantine) => {
+                "no longer in quarantine"
+            }
+            (true, TunnelChannelState::Up, _) => "the peer's datagrams arrive again",
+            (false, TunnelChannelState::Down, _) => "the peer receives nothing",
+            (false, TunnelChannelState::Quarantine, _) => {
                 "in quarantine at the peer, as shares were changed on it"
             }
-            (false, ChannelState::Up, ChannelState::Quarantine) => {
+            (false, TunnelChannelState::Up, TunnelChannelState::Quarantine) => {
                 "no longer in quarantine at the peer"
             }
-            (false, ChannelState::Up, _) => "the peer receives again",
+            (false, TunnelChannelState::Up, _) => "the peer receives again",
         };
         write!(formatter, "channel {}: {what}", self.channel + 1)
     }
@@ -162,13 +173,14 @@ impl Display for StateChange {
 
 impl ChannelSnapshot {
     /// The channels with these estimates and risks.
-    pub(crate) fn new(estimates: &[Estimate], risks: &[f64]) -> Self {
-        let channel = |(estimate, risk): (&Estimate, &f64)| {
+    pub(crate) fn new(estimates: &[ChannelEstimate], risks: &[f64]) -> Self {
+        let channel = |(estimate, risk): (&ChannelEstimate, &f64)| {
             // The model requires a rate above 0.
-            let estimate = Estimate { rate_bps: estimate.rate_bps.max(1), ..*estimate };
+            let estimate = ChannelEstimate { rate_bps: estimate.rate_bps.max(1), ..*estimate };
             estimate.channel(*risk).expect("a risk that was checked, and a rate")
         };
-        let is_up = |(_, estimate): &(usize, &Estimate)| estimate.state == ChannelState::Up;
+        let is_up =
+            |(_, estimate): &(usize, &ChannelEstimate)| estimate.state == TunnelChannelState::Up;
         Self {
             channels: estimates.iter().zip(risks).map(channel).collect(),
             up: estimates.iter().enumerate().filter(is_up).map(|(channel, _)| channel).collect(),
@@ -181,13 +193,16 @@ mod tests {
     use super::*;
     use crate::wire::tokens::TokenKey;
 
-    const UP: ChannelState = ChannelState::Up;
-    const DOWN: ChannelState = ChannelState::Down;
-    const QUARANTINE: ChannelState = ChannelState::Quarantine;
+    const UP: TunnelChannelState = TunnelChannelState::Up;
+    const DOWN: TunnelChannelState = TunnelChannelState::Down;
+    const QUARANTINE: TunnelChannelState = TunnelChannelState::Quarantine;
 
     /// The lines of the log from one state of three channels, coming in and going out, to another.
-    fn lines(before: [[ChannelState; 3]; 2], now: [[ChannelState; 3]; 2]) -> Vec<String> {
-        let states = |[incoming, outgoing]: [[ChannelState; 3]; 2]| States {
+    fn lines(
+        before: [[TunnelChannelState; 3]; 2],
+        now: [[TunnelChannelState; 3]; 2],
+    ) -> Vec<String> {
+        let states = |[incoming, outgoing]: [[TunnelChannelState; 3]; 2]| ChannelStates {
             incoming: incoming.to_vec(),
             outgoing: outgoing.to_vec(),
         };
@@ -239,10 +254,10 @@ mod tests {
 
     #[test]
     fn an_association_begins_with_all_channels_up() {
-        let mut shared = SharedState::default();
+        let mut shared = EndpointSharedState::default();
         assert_eq!(shared.poll_changes(Duration::ZERO), []);
-        let begin = |shared: &mut SharedState| {
-            let monitor = Monitor::new(&[None, None], Duration::ZERO);
+        let begin = |shared: &mut EndpointSharedState| {
+            let monitor = ChannelMonitor::new(&[None, None], Duration::ZERO);
             let id = TokenKey::new(&[0; 16]).id();
             shared.begin(monitor, id, 2, ChannelSubset::first(2), Duration::ZERO);
         };
@@ -250,7 +265,7 @@ mod tests {
         assert_eq!(shared.poll_changes(Duration::ZERO), []);
         shared.quarantined = ChannelSubset::EMPTY.with(1);
         let (channel, is_incoming) = (1, true);
-        let change = StateChange { channel, is_incoming, before: UP, now: QUARANTINE };
+        let change = ChannelStateChange { channel, is_incoming, before: UP, now: QUARANTINE };
         assert_eq!(shared.poll_changes(Duration::ZERO), [change]);
         assert_eq!(shared.poll_changes(Duration::ZERO), [], "it is said once");
         begin(&mut shared);

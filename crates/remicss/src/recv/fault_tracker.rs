@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::recv::channel_bits::bits;
+use crate::recv::channel_bits::channels_in;
 
 /// The number of wrong shares that are tolerated within [`FAULT_WINDOW`].
 const MAX_FAULTS: usize = 16;
@@ -23,7 +23,7 @@ const QUARANTINE_TIME: Duration = Duration::from_secs(60);
 /// The faults and quarantines of all channels. Sets of channels have bit i for channel i.
 pub(crate) struct FaultTracker {
     floor: u32,
-    records: Vec<ChannelRecord>,
+    records: Vec<ChannelFaultRecord>,
     up: u16,
     quarantined: u16,
     /// When the next quarantine ends.
@@ -31,7 +31,7 @@ pub(crate) struct FaultTracker {
 }
 
 #[derive(Clone, Default)]
-struct ChannelRecord {
+struct ChannelFaultRecord {
     faults: u64,
     /// The times of the latest faults: a ring.
     times: [Duration; MAX_FAULTS],
@@ -44,7 +44,7 @@ impl FaultTracker {
     pub(crate) fn new(channels: usize, floor: u8) -> Self {
         Self {
             floor: u32::from(floor),
-            records: vec![ChannelRecord::default(); channels],
+            records: vec![ChannelFaultRecord::default(); channels],
             up: u16::MAX >> (16 - channels),
             quarantined: 0,
             next_end: Duration::MAX,
@@ -116,10 +116,10 @@ impl FaultTracker {
         let most = up.saturating_sub(self.floor).div_ceil(2);
         let quarantined_until = |channel: usize| self.records.get(channel)?.quarantined_until;
         // A channel that is down does not count towards the limit.
-        let down = bits(!self.up).filter(|&channel| quarantined_until(channel).is_some());
+        let down = channels_in(!self.up).filter(|&channel| quarantined_until(channel).is_some());
         let mut quarantined = down.fold(0, |set, channel| set | 1 << channel);
         for _ in 0..most {
-            let up = bits(self.up & !quarantined);
+            let up = channels_in(self.up & !quarantined);
             let first = up.filter_map(|channel| Some((quarantined_until(channel)?, channel))).min();
             let Some((_, channel)) = first else { break };
             quarantined |= 1 << channel;

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use zeroize::Zeroizing;
 
-use crate::recv::deliver::{ControlShare, Deliver};
-use crate::wire::datagram::Kind;
-use crate::wire::part::Part;
+use crate::recv::symbol_sink::{ControlShare, SymbolSink};
+use crate::wire::datagram::SymbolKind;
+use crate::wire::part::PacketsPart;
 
 /// The maximum number of parts that wait for their other part. The oldest are evicted.
 const MAX_WAITING_PARTS: usize = 64;
 
 /// The parts of verified symbols whose other part has not arrived.
 #[derive(Default)]
-pub(super) struct PartJoiner(VecDeque<WaitingPart>);
+pub(super) struct PartJoiner(VecDeque<WaitingPacketsPart>);
 
-struct WaitingPart {
+struct WaitingPacketsPart {
     id: u32,
     is_second: bool,
     bytes: Zeroizing<Vec<u8>>,
@@ -23,9 +23,9 @@ struct WaitingPart {
 
 impl PartJoiner {
     /// Takes a part. Returns the packets if the other part was waiting.
-    fn join(&mut self, part: &Part<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    fn join(&mut self, part: &PacketsPart<'_>) -> Option<Zeroizing<Vec<u8>>> {
         let is_other =
-            |other: &WaitingPart| other.id == part.id && other.is_second != part.is_second;
+            |other: &WaitingPacketsPart| other.id == part.id && other.is_second != part.is_second;
         if let Some(place) = self.0.iter().position(is_other) {
             let other = self.0.remove(place)?;
             let (first, second) = if part.is_second {
@@ -39,7 +39,7 @@ impl PartJoiner {
             self.0.pop_front();
         }
         let bytes = Zeroizing::new(part.bytes.to_vec());
-        self.0.push_back(WaitingPart { id: part.id, is_second: part.is_second, bytes });
+        self.0.push_back(WaitingPacketsPart { id: part.id, is_second: part.is_second, bytes });
         None
     }
 }
@@ -50,12 +50,12 @@ pub(super) struct JoinedDelivery<'a, D> {
     pub(super) deliver: &'a mut D,
 }
 
-impl<D: Deliver> Deliver for JoinedDelivery<'_, D> {
-    fn packets(&mut self, kind: Kind, packets: &[u8]) {
-        if kind != Kind::Part {
+impl<D: SymbolSink> SymbolSink for JoinedDelivery<'_, D> {
+    fn packets(&mut self, kind: SymbolKind, packets: &[u8]) {
+        if kind != SymbolKind::Part {
             return self.deliver.packets(kind, packets);
         }
-        let Some(part) = Part::parse(packets) else { return };
+        let Some(part) = PacketsPart::parse(packets) else { return };
         if let Some(packets) = self.joiner.join(&part) {
             self.deliver.packets(part.kind(), &packets);
         }
@@ -74,8 +74,8 @@ impl<D: Deliver> Deliver for JoinedDelivery<'_, D> {
 mod tests {
     use super::*;
 
-    fn part(id: u32, is_second: bool, bytes: &[u8]) -> Part<'_> {
-        Part { id, is_second, has_partial_checksum: false, bytes }
+    fn part(id: u32, is_second: bool, bytes: &[u8]) -> PacketsPart<'_> {
+        PacketsPart { id, is_second, has_partial_checksum: false, bytes }
     }
 
     #[test]

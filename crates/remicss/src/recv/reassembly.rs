@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use zeroize::Zeroize;
 
-use crate::recv::channel_bits::bits;
+use crate::recv::channel_bits::channels_in;
 use crate::recv::fault_tracker::FaultTracker;
 use crate::recv::sequence_window::SequenceWindow;
-use crate::wire::datagram::Header;
-use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, Tagger};
-use arrival::Arrival;
+use crate::wire::datagram::SymbolShareHeader;
+use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, SymbolTagger};
+use arrival::ShareArrival;
 use search::JoinSearch;
-use shares::{ShareStore, Survey};
+use shares::{JoinableShares, ShareStore};
 
 /// On average, one symbol in this many is kept after it is verified, to be compared with its late
 /// shares.
@@ -37,7 +37,7 @@ const COMPARISON_INTERVAL: u64 = 64;
 pub(crate) struct CompletedSymbol<'a> {
     pub(crate) contents: SymbolContents<'a>,
     /// The channels whose shares are known to be right: bit i for channel i.
-    pub(crate) right: u16,
+    pub(crate) right_channels: u16,
 }
 
 /// Counts of shares and their symbols.
@@ -63,7 +63,7 @@ pub struct ReassemblyCounts {
 }
 
 /// Reassembles symbols.
-pub(crate) struct Reassembly {
+pub(crate) struct SymbolReassembly {
     shares: ShareStore,
     search: JoinSearch,
     /// The buffer in which a symbol is joined.
@@ -74,7 +74,7 @@ pub(crate) struct Reassembly {
     counts: ReassemblyCounts,
 }
 
-impl Reassembly {
+impl SymbolReassembly {
     /// For the shares of `span` symbols (a power of two) on each channel, `log_bytes` bytes of
     /// them, none older than `max_age`, with a limit of failed joins a second. `seed` determines
     /// which symbols late shares are compared with. It must be secret from any single channel.
@@ -110,9 +110,9 @@ impl Reassembly {
     /// known to be right.
     pub(crate) fn keep_for_comparison(
         &mut self,
-        arrival: &Arrival<'_>,
+        arrival: &ShareArrival<'_>,
         verified: &SequenceWindow,
-        tagger: &Tagger,
+        tagger: &SymbolTagger,
     ) -> bool {
         if arrival.header.threshold == 1 {
             return fits(tagger, &arrival.header, arrival.share);
@@ -125,9 +125,9 @@ impl Reassembly {
     /// share completes it and its tag matches.
     pub(crate) fn complete<'a>(
         &'a mut self,
-        arrival: &Arrival<'a>,
+        arrival: &ShareArrival<'a>,
         verified: &SequenceWindow,
-        tagger: &Tagger,
+        tagger: &SymbolTagger,
         fault_tracker: &mut FaultTracker,
     ) -> Option<CompletedSymbol<'a>> {
         if arrival.header.threshold == 1 {
@@ -136,7 +136,7 @@ impl Reassembly {
         let survey = self.shares.survey(arrival);
         self.counts.expired += u64::from(survey.expired);
         self.counts.evicted += u64::from(survey.evicted);
-        let usable = survey.alike & !fault_tracker.quarantined();
+        let usable = survey.matching & !fault_tracker.quarantined();
         if usable.count_ones() + 1 < u32::from(arrival.header.threshold) {
             self.shares.keep(arrival, 0, verified);
             return None;
@@ -146,19 +146,19 @@ impl Reassembly {
         let found = self.search.find(
             &group,
             arrival,
-            (survey.tried, fault_tracker.candidates()),
+            (survey.failed_joins, fault_tracker.candidates()),
             symbol,
             |channel| fault_tracker.faults(channel),
             |symbol| fits(tagger, &arrival.header, symbol),
         );
-        let (trials, is_found) = (u64::from(found.trials), found.members.is_some());
+        let (trials, is_found) = (u64::from(found.joins), found.members.is_some());
         self.counts.joins += trials;
         self.counts.failures += trials - u64::from(is_found);
         self.counts.unjoined += u64::from(trials == 0);
-        let is_first = survey.tried == 0;
+        let is_first = survey.failed_joins == 0;
         let Some(members) = found.members else {
             self.counts.tampered += u64::from(is_first && trials > 0);
-            self.shares.keep(arrival, found.trials, verified);
+            self.shares.keep(arrival, found.joins, verified);
             return None;
         };
         self.counts.corrected += u64::from(!is_first);
@@ -169,7 +169,10 @@ impl Reassembly {
         }
         let symbol = &self.symbol[..arrival.share.len()];
         let (&previous, content) = symbol[..symbol.len() - tagger.tag_len()].split_first()?;
-        Some(CompletedSymbol { contents: SymbolContents { previous, content }, right })
+        Some(CompletedSymbol {
+            contents: SymbolContents { previous, content },
+            right_channels: right,
+        })
     }
 
     /// Compares a recorded share with those of its verified symbol, if enough of these were kept.
@@ -177,21 +180,21 @@ impl Reassembly {
     /// right, if that is known.
     pub(crate) fn compare(
         &mut self,
-        arrival: &Arrival<'_>,
-        tagger: &Tagger,
+        arrival: &ShareArrival<'_>,
+        tagger: &SymbolTagger,
         fault_tracker: &mut FaultTracker,
     ) -> Option<bool> {
         if arrival.header.threshold == 1 {
             let agrees = arrival.is_control().then(|| fits(tagger, &arrival.header, arrival.share));
             return Self::note_fault(arrival, agrees, fault_tracker);
         }
-        let Survey { alike, .. } = self.shares.survey(arrival);
+        let JoinableShares { matching: alike, .. } = self.shares.survey(arrival);
         // Every symbol leaves one less behind.
         if alike.count_ones() < u32::from(arrival.header.threshold) {
             return None;
         }
         // Any k of them: they were all verified.
-        let members = bits(alike).take(usize::from(arrival.header.threshold));
+        let members = channels_in(alike).take(usize::from(arrival.header.threshold));
         let members = members.fold(0, |set, channel| set | 1 << channel);
         let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
         let group = self.shares.group(arrival, alike);
@@ -205,7 +208,7 @@ impl Reassembly {
     /// Records a fault if a share does not agree with its symbol, unless its channel is in
     /// quarantine.
     fn note_fault(
-        arrival: &Arrival<'_>,
+        arrival: &ShareArrival<'_>,
         agrees: Option<bool>,
         fault_tracker: &mut FaultTracker,
     ) -> Option<bool> {
@@ -218,40 +221,40 @@ impl Reassembly {
     /// Takes a share that is a whole symbol (k = 1), without copying it.
     fn open<'a>(
         &mut self,
-        arrival: &Arrival<'a>,
-        tagger: &Tagger,
+        arrival: &ShareArrival<'a>,
+        tagger: &SymbolTagger,
         fault_tracker: &mut FaultTracker,
     ) -> Option<CompletedSymbol<'a>> {
-        let Header { kind, threshold, sequence, .. } = arrival.header;
+        let SymbolShareHeader { kind, threshold, sequence, .. } = arrival.header;
         let opened = tagger.open(kind, threshold, sequence, arrival.share);
         let Ok(contents) = opened else {
             self.counts.tampered += 1;
             fault_tracker.record_fault(arrival.channel, arrival.now);
             return None;
         };
-        Some(CompletedSymbol { contents, right: 1 << arrival.channel })
+        Some(CompletedSymbol { contents, right_channels: 1 << arrival.channel })
     }
 
     /// Records faults of the channels whose shares of a symbol disagree with those of `members`,
     /// from which it was joined. Returns the channels whose shares agree.
     fn attribute_faults(
         &mut self,
-        arrival: &Arrival<'_>,
-        survey: &Survey,
+        arrival: &ShareArrival<'_>,
+        survey: &JoinableShares,
         members: u16,
-        tagger: &Tagger,
+        tagger: &SymbolTagger,
         fault_tracker: &mut FaultTracker,
     ) -> u16 {
-        let others = (survey.alike | 1 << arrival.channel) & !members;
-        if others | survey.unlike == 0 {
+        let others = (survey.matching | 1 << arrival.channel) & !members;
+        if others | survey.mismatching == 0 {
             return members;
         }
         let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
-        let group = self.shares.group(arrival, survey.alike);
+        let group = self.shares.group(arrival, survey.matching);
         let scratch = &mut self.scratch[..arrival.share.len()];
         let needed = (arrival.now, arrival.is_control());
-        let (mut right, mut wrong, mut is_judged) = (members, survey.unlike, true);
-        for channel in bits(others) {
+        let (mut right, mut wrong, mut is_judged) = (members, survey.mismatching, true);
+        for channel in channels_in(others) {
             match self.search.is_consistent(&group, (members, channel), needed, scratch, accept) {
                 Some(true) => right |= 1 << channel,
                 Some(false) => wrong |= 1 << channel,
@@ -260,11 +263,11 @@ impl Reassembly {
         }
         // Channels in quarantine are not charged for shares that are not used.
         let heard = !fault_tracker.quarantined();
-        let shares = ((survey.alike | survey.unlike) & heard).count_ones() + 1;
+        let shares = ((survey.matching | survey.mismatching) & heard).count_ones() + 1;
         let most = (shares - u32::from(arrival.header.threshold)).div_ceil(2);
         let wrong = wrong & heard;
         if is_judged && wrong.count_ones() <= most {
-            bits(wrong).for_each(|channel| fault_tracker.record_fault(channel, arrival.now));
+            channels_in(wrong).for_each(|channel| fault_tracker.record_fault(channel, arrival.now));
         } else {
             self.counts.unattributed += 1;
         }
@@ -295,7 +298,7 @@ impl ComparisonSampler {
     }
 }
 
-impl Drop for Reassembly {
+impl Drop for SymbolReassembly {
     fn drop(&mut self) {
         self.symbol.zeroize();
         self.scratch.zeroize();
@@ -303,6 +306,6 @@ impl Drop for Reassembly {
 }
 
 /// Whether a symbol's tag matches.
-fn fits(tagger: &Tagger, header: &Header, symbol: &[u8]) -> bool {
+fn fits(tagger: &SymbolTagger, header: &SymbolShareHeader, symbol: &[u8]) -> bool {
     tagger.open(header.kind, header.threshold, header.sequence, symbol).is_ok()
 }

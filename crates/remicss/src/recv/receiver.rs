@@ -19,22 +19,22 @@ use std::time::Duration;
 
 use model::ChannelSubset;
 
-use crate::recv::channel_bits::bits;
-use crate::recv::deliver::{ControlShare, Deliver};
+use crate::recv::channel_bits::channels_in;
 use crate::recv::fault_tracker::FaultTracker;
 use crate::recv::part_joiner::{JoinedDelivery, PartJoiner};
-use crate::recv::reassembly::arrival::Arrival;
-use crate::recv::reassembly::{CompletedSymbol, Reassembly, ReassemblyCounts};
+use crate::recv::reassembly::arrival::ShareArrival;
+use crate::recv::reassembly::{CompletedSymbol, ReassemblyCounts, SymbolReassembly};
 use crate::recv::reorder_buffer::{ReorderBuffer, ReorderCounts, VerifiedSymbol};
 use crate::recv::sequence_window::SequenceWindow;
-use crate::wire::datagram::{Header, Kind, MAX_CHANNELS, expand_sequence};
-use crate::wire::keys::Direction;
-use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, Tagger};
+use crate::recv::symbol_sink::{ControlShare, SymbolSink};
+use crate::wire::datagram::{MAX_CHANNELS, SymbolKind, SymbolShareHeader, expand_sequence};
+use crate::wire::keys::DirectionKeys;
+use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, SymbolTagger};
 use crate::wire::tokens::ShareTokens;
 
 /// The limits of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceiverLimits {
+pub struct SymbolReceiverLimits {
     /// The number of symbols by which a share may be behind the latest, or a channel ahead of
     /// others. Rounded up to a power of two from 2^10 to 2^24. Each symbol takes 16 bytes a
     /// channel, and 8 more.
@@ -52,7 +52,7 @@ pub struct ReceiverLimits {
     pub failures_per_second: u32,
 }
 
-impl Default for ReceiverLimits {
+impl Default for SymbolReceiverLimits {
     /// 2^17 symbols: 131 ms at a million a second. 16 MiB a channel: 134 ms at 1 Gbit/s. 1 s, 8
     /// MiB, and 2,000 failures, with which a year of attack forges a tag with a probability below
     /// 2^-20.
@@ -69,7 +69,7 @@ impl Default for ReceiverLimits {
 
 /// Counts of what a receiver has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverCounts {
+pub struct SymbolReceiverCounts {
     /// Verified symbols.
     pub symbols: u64,
     /// Those of them that were control messages.
@@ -81,13 +81,13 @@ pub struct ReceiverCounts {
     /// Those with a wrong token.
     pub wrong_token: u64,
     /// Those whose threshold was below the floor or above the number of channels.
-    pub forbidden: u64,
+    pub invalid_threshold: u64,
     /// Shares of a number of which the same channel had delivered one.
     pub duplicate: u64,
     /// Shares of numbers behind the window.
-    pub outside: u64,
+    pub behind_window: u64,
     /// Shares of symbols that were verified already.
-    pub late: u64,
+    pub already_verified: u64,
     /// Shares that were not used because their channel was in quarantine.
     pub quarantined: u64,
     /// The results of the others.
@@ -98,7 +98,7 @@ pub struct ReceiverCounts {
 
 /// Counts of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChannelCounts {
+pub struct ReceivedChannelCounts {
     /// Datagrams with right tokens, each number once. The peer sent their headers; the shares may
     /// be wrong.
     pub datagrams: u64,
@@ -127,56 +127,58 @@ pub enum ShareOutcome {
 /// The control shares of one channel.
 #[derive(Clone, Debug, Default)]
 struct ControlShares {
-    early: VecDeque<EarlyShare>,
+    early: VecDeque<EarlyControlShare>,
     /// The number of the last one that was reported.
     last: u64,
 }
 
 /// A control share whose symbol is not verified yet.
 #[derive(Clone, Copy, Debug)]
-struct EarlyShare {
+struct EarlyControlShare {
     share: ControlShare,
     is_right: bool,
 }
 
 /// The receiver of one direction of an association.
-pub struct Receiver {
+pub struct SymbolReceiver {
     channels: usize,
     /// The members of the association.
     members: ChannelSubset,
     tokens: ShareTokens,
     floor: u8,
-    tagger: Tagger,
+    tagger: SymbolTagger,
     verified: SequenceWindow,
-    reassembly: Reassembly,
+    reassembly: SymbolReassembly,
     fault_tracker: FaultTracker,
     reorder_buffer: ReorderBuffer,
     part_joiner: PartJoiner,
-    received: Vec<ChannelCounts>,
+    received: Vec<ReceivedChannelCounts>,
     controls: Vec<ControlShares>,
-    counts: ReceiverCounts,
+    counts: SymbolReceiverCounts,
 }
 
-impl Receiver {
+impl SymbolReceiver {
     /// A receiver with these keys and a privacy floor: nothing with a lower threshold is delivered.
     /// All channels are up, and the reorder window is zero.
     ///
     /// # Panics
     /// Unless there are 1 to [`MAX_CHANNELS`] channels, and 1 <= `floor` <= n.
-    pub fn new(keys: &Direction, floor: u8, limits: ReceiverLimits) -> Self {
+    pub fn new(keys: &DirectionKeys, floor: u8, limits: SymbolReceiverLimits) -> Self {
         let n = keys.channels;
         assert!((1..=MAX_CHANNELS).contains(&n), "1 to 16 channels");
         assert!((1..=n).contains(&usize::from(floor)), "1 <= f <= n");
-        let ReceiverLimits { share_bytes, share_age, held_bytes, failures_per_second, .. } = limits;
+        let SymbolReceiverLimits {
+            share_bytes, share_age, held_bytes, failures_per_second, ..
+        } = limits;
         let window = limits.window.clamp(1 << 10, 1 << 24).next_power_of_two();
         Self {
             channels: n,
             tokens: ShareTokens::new(&keys.tokens, keys.channels),
             members: ChannelSubset::first(n),
             floor,
-            tagger: Tagger::new(keys.points.as_ref()),
+            tagger: SymbolTagger::new(keys.points.as_ref()),
             verified: SequenceWindow::new(window),
-            reassembly: Reassembly::new(
+            reassembly: SymbolReassembly::new(
                 n,
                 window,
                 share_bytes,
@@ -187,9 +189,9 @@ impl Receiver {
             fault_tracker: FaultTracker::new(n, floor),
             reorder_buffer: ReorderBuffer::new(n, window, held_bytes),
             part_joiner: PartJoiner::default(),
-            received: vec![ChannelCounts::default(); n],
+            received: vec![ReceivedChannelCounts::default(); n],
             controls: vec![ControlShares::default(); n],
-            counts: ReceiverCounts::default(),
+            counts: SymbolReceiverCounts::default(),
         }
     }
 
@@ -204,7 +206,7 @@ impl Receiver {
 
     /// Whether a datagram is a share with a right token, that is, of this association.
     pub fn has_valid_token(&mut self, channel: usize, datagram: &[u8]) -> bool {
-        let header = Header::parse(datagram);
+        let header = SymbolShareHeader::parse(datagram);
         header.is_ok_and(|(header, _)| self.verified_number(channel, header).is_some())
     }
 
@@ -216,21 +218,21 @@ impl Receiver {
         from: SocketAddr,
         datagram: &[u8],
         now: Duration,
-        deliver: &mut impl Deliver,
+        deliver: &mut impl SymbolSink,
     ) -> ShareOutcome {
         let arrival = match self.admit(channel, datagram, now) {
             Ok(arrival) => arrival,
             Err(taken) => return taken,
         };
-        let Arrival { number, header, .. } = arrival;
+        let ShareArrival { number, header, .. } = arrival;
         self.fault_tracker.end_quarantines(now);
         let is_quarantined = self.fault_tracker.quarantined() >> channel & 1 == 1;
         self.counts.quarantined += u64::from(is_quarantined);
         let before = self.received[channel].datagrams - 1;
         let share = ControlShare { number, channel, before, at: now, from, is_quarantined };
-        let is_control = header.kind == Kind::Control;
+        let is_control = header.kind == SymbolKind::Control;
         if self.verified.contains(number) {
-            self.counts.late += u64::from(!is_quarantined);
+            self.counts.already_verified += u64::from(!is_quarantined);
             if is_control || !is_quarantined {
                 let agrees =
                     self.reassembly.compare(&arrival, &self.tagger, &mut self.fault_tracker);
@@ -242,11 +244,11 @@ impl Receiver {
             if is_control {
                 let is_right =
                     self.reassembly.keep_for_comparison(&arrival, &self.verified, &self.tagger);
-                self.controls[channel].keep(EarlyShare { share, is_right });
+                self.controls[channel].keep(EarlyControlShare { share, is_right });
             }
         } else {
             if is_control {
-                self.controls[channel].keep(EarlyShare { share, is_right: false });
+                self.controls[channel].keep(EarlyControlShare { share, is_right: false });
             }
             let completed = self.reassembly.complete(
                 &arrival,
@@ -254,8 +256,10 @@ impl Receiver {
                 &self.tagger,
                 &mut self.fault_tracker,
             );
-            if let Some(CompletedSymbol { contents: SymbolContents { previous, content }, right }) =
-                completed
+            if let Some(CompletedSymbol {
+                contents: SymbolContents { previous, content },
+                right_channels: right,
+            }) = completed
             {
                 self.counts.symbols += 1;
                 self.counts.bytes += content.len() as u64;
@@ -269,7 +273,7 @@ impl Receiver {
                         VerifiedSymbol { number, previous, kind: header.kind, packets: content };
                     let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
                     self.reorder_buffer.insert(symbol, now, &self.verified, &mut joined);
-                    bits(right).for_each(|channel| self.received[channel].right += 1);
+                    channels_in(right).for_each(|channel| self.received[channel].right += 1);
                 }
             }
         }
@@ -283,7 +287,7 @@ impl Receiver {
 
     /// Reports the shares of a control symbol that arrived before it verified, on the channels in
     /// `right`.
-    fn report_early(&mut self, number: u64, right: u16, deliver: &mut impl Deliver) {
+    fn report_early(&mut self, number: u64, right: u16, deliver: &mut impl SymbolSink) {
         for channel in 0..self.channels {
             let early = self.controls[channel].take(number);
             if let Some(early) = early.filter(|early| early.is_right || right >> channel & 1 == 1) {
@@ -293,7 +297,12 @@ impl Receiver {
     }
 
     /// Reports a share that is right.
-    fn report_right(&mut self, share: ControlShare, is_control: bool, deliver: &mut impl Deliver) {
+    fn report_right(
+        &mut self,
+        share: ControlShare,
+        is_control: bool,
+        deliver: &mut impl SymbolSink,
+    ) {
         self.received[share.channel].right += 1;
         let last = &mut self.controls[share.channel].last;
         if is_control && share.number > *last {
@@ -308,7 +317,7 @@ impl Receiver {
     }
 
     /// Delivers symbols that have waited for the reorder window, and ends quarantines.
-    pub fn handle_timeout(&mut self, now: Duration, deliver: &mut impl Deliver) {
+    pub fn handle_timeout(&mut self, now: Duration, deliver: &mut impl SymbolSink) {
         self.fault_tracker.end_quarantines(now);
         let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
         self.reorder_buffer.handle_timeout(now, &self.verified, &mut joined);
@@ -329,18 +338,18 @@ impl Receiver {
 
     /// The channels in quarantine, as of the last call that had a time.
     pub fn quarantined(&self) -> ChannelSubset {
-        bits(self.fault_tracker.quarantined()).collect()
+        channels_in(self.fault_tracker.quarantined()).collect()
     }
 
     /// The highest number of a verified symbol; 0 if there is none. Symbols up to it that are not
-    /// among [`ReceiverCounts::symbols`] are lost or in flight.
+    /// among [`SymbolReceiverCounts::symbols`] are lost or in flight.
     pub fn highest(&self) -> u64 {
         self.verified.highest()
     }
 
     /// Counts of what it has done.
-    pub fn counts(&self) -> ReceiverCounts {
-        ReceiverCounts {
+    pub fn counts(&self) -> SymbolReceiverCounts {
+        SymbolReceiverCounts {
             reassembled: self.reassembly.counts(),
             released: self.reorder_buffer.counts(),
             ..self.counts
@@ -351,8 +360,11 @@ impl Receiver {
     ///
     /// # Panics
     /// If there is no such channel.
-    pub fn received(&self, channel: usize) -> ChannelCounts {
-        ChannelCounts { faults: self.fault_tracker.faults(channel), ..self.received[channel] }
+    pub fn received(&self, channel: usize) -> ReceivedChannelCounts {
+        ReceivedChannelCounts {
+            faults: self.fault_tracker.faults(channel),
+            ..self.received[channel]
+        }
     }
 
     /// Checks a datagram before any other work. Inlined, since its result would be copied twice.
@@ -362,12 +374,13 @@ impl Receiver {
         channel: usize,
         datagram: &'a [u8],
         now: Duration,
-    ) -> Result<Arrival<'a>, ShareOutcome> {
+    ) -> Result<ShareArrival<'a>, ShareOutcome> {
         if channel >= self.channels {
             return Err(ShareOutcome::Processed);
         }
-        let Some((header, share)) =
-            Header::parse(datagram).ok().filter(|(_, share)| share.len() <= MAX_SYMBOL_LEN)
+        let Some((header, share)) = SymbolShareHeader::parse(datagram)
+            .ok()
+            .filter(|(_, share)| share.len() <= MAX_SYMBOL_LEN)
         else {
             self.counts.malformed += 1;
             return Err(ShareOutcome::Processed);
@@ -377,7 +390,7 @@ impl Receiver {
             return Err(ShareOutcome::WrongToken);
         };
         if header.threshold < self.floor || usize::from(header.threshold) > self.members.len() {
-            self.counts.forbidden += 1;
+            self.counts.invalid_threshold += 1;
             return Err(ShareOutcome::Processed);
         }
         let is_outside = number < self.verified.oldest();
@@ -386,17 +399,17 @@ impl Receiver {
             return Err(ShareOutcome::Processed);
         }
         if is_outside {
-            self.counts.outside += 1;
+            self.counts.behind_window += 1;
             return Err(ShareOutcome::Processed);
         }
         self.received[channel].datagrams += 1;
         self.received[channel].bytes += datagram.len() as u64;
-        Ok(Arrival { channel, number, header, share, now })
+        Ok(ShareArrival { channel, number, header, share, now })
     }
 
     /// The number of the symbol, if the header's token is right: then the peer has sent a share of
     /// this number on this channel.
-    fn verified_number(&mut self, channel: usize, header: Header) -> Option<u64> {
+    fn verified_number(&mut self, channel: usize, header: SymbolShareHeader) -> Option<u64> {
         let number = expand_sequence(self.verified.highest(), header.sequence);
         let is_right = self.members.contains(channel)
             && self.tokens.token(channel, header.first(), number) == header.token;
@@ -405,14 +418,14 @@ impl Receiver {
 }
 
 impl ControlShares {
-    fn keep(&mut self, early: EarlyShare) {
+    fn keep(&mut self, early: EarlyControlShare) {
         if self.early.len() >= MAX_EARLY_SHARES {
             self.early.pop_front();
         }
         self.early.push_back(early);
     }
 
-    fn take(&mut self, number: u64) -> Option<EarlyShare> {
+    fn take(&mut self, number: u64) -> Option<EarlyControlShare> {
         let place = self.early.iter().position(|early| early.share.number == number)?;
         self.early.remove(place)
     }

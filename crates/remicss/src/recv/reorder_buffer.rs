@@ -15,10 +15,10 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use crate::recv::byte_ring::{ByteRing, RingPosition};
-use crate::recv::channel_bits::bits;
-use crate::recv::deliver::Deliver;
+use crate::recv::channel_bits::channels_in;
 use crate::recv::sequence_window::SequenceWindow;
-use crate::wire::datagram::Kind;
+use crate::recv::symbol_sink::SymbolSink;
+use crate::wire::datagram::SymbolKind;
 
 /// The value of `previous` if the predecessor is this far back or further.
 const FAR_BACK: u8 = u8::MAX;
@@ -40,7 +40,7 @@ pub(crate) struct VerifiedSymbol<'a> {
     pub(crate) number: u64,
     /// As in the symbol: see [`crate::wire::symbol::SymbolContents`].
     pub(crate) previous: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SymbolKind,
     /// At most 65,535 bytes.
     pub(crate) packets: &'a [u8],
 }
@@ -57,14 +57,14 @@ pub struct ReorderCounts {
     /// Those released at the end of the window.
     pub after_time: u64,
     /// Those released early to make room for others.
-    pub for_room: u64,
+    pub released_early: u64,
 }
 
 /// The symbols that wait, and what is known about their predecessors.
 pub(crate) struct ReorderBuffer {
     window: Duration,
     /// In order of arrival. The first one is never released.
-    queue: VecDeque<Held>,
+    queue: VecDeque<HeldSymbol>,
     /// The identifier of the first one; the others have the following ones.
     first: u32,
     /// The number of symbols in the queue that are not released.
@@ -72,7 +72,7 @@ pub(crate) struct ReorderBuffer {
     /// Their packets.
     log: ByteRing,
     /// By number: a ring.
-    slots: Box<[Slot]>,
+    slots: Box<[ReorderSlot]>,
     /// The symbols that wait for all numbers up to one, ordered by it.
     far_waiters: BinaryHeap<Reverse<(u64, u32)>>,
     /// Symbols that were just released, whose waiters are to follow.
@@ -88,7 +88,7 @@ pub(crate) struct ReorderBuffer {
 
 /// The symbols of a number. The identifiers may be stale: the symbols that they lead to show it.
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct ReorderSlot {
     /// The symbol with the number.
     held: u32,
     /// The latest symbol that waits for it, the first of a list.
@@ -96,11 +96,11 @@ struct Slot {
 }
 
 /// A symbol that waits, or that was released before those in front of it.
-struct Held {
+struct HeldSymbol {
     number: u64,
-    depends_on: Dependency,
+    depends_on: SymbolDependency,
     since: Duration,
-    kind: Kind,
+    kind: SymbolKind,
     place: RingPosition,
     len: usize,
     /// The next symbol that waits for the same number.
@@ -110,7 +110,7 @@ struct Held {
 
 /// What a symbol waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dependency {
+enum SymbolDependency {
     /// This number.
     One(u64),
     /// All numbers up to this.
@@ -137,7 +137,7 @@ impl ReorderBuffer {
             first: 0,
             waiting: 0,
             log: ByteRing::new(bytes),
-            slots: vec![Slot::default(); span].into(),
+            slots: vec![ReorderSlot::default(); span].into(),
             far_waiters: BinaryHeap::with_capacity(symbols),
             to_follow: Vec::with_capacity(symbols),
             frontier: 0,
@@ -166,7 +166,7 @@ impl ReorderBuffer {
         &mut self,
         now: Duration,
         verified: &SequenceWindow,
-        deliver: &mut impl Deliver,
+        deliver: &mut impl SymbolSink,
     ) {
         while self.poll_timeout().is_some_and(|due| due <= now) {
             self.release_first(ReleaseReason::Time, deliver);
@@ -188,7 +188,7 @@ impl ReorderBuffer {
         &mut self,
         heard: u16,
         verified: &SequenceWindow,
-        deliver: &mut impl Deliver,
+        deliver: &mut impl SymbolSink,
     ) {
         // A channel may claim any number, but no symbol waits for one above the highest verified.
         let shown = self.shown_lost_below(heard).min(verified.highest() + 1);
@@ -214,7 +214,7 @@ impl ReorderBuffer {
         symbol: VerifiedSymbol<'_>,
         now: Duration,
         verified: &SequenceWindow,
-        deliver: &mut impl Deliver,
+        deliver: &mut impl SymbolSink,
     ) {
         if self.window.is_zero() {
             // The window may have just become zero.
@@ -238,15 +238,15 @@ impl ReorderBuffer {
         &mut self,
         symbol: &VerifiedSymbol<'_>,
         verified: &SequenceWindow,
-    ) -> Option<Dependency> {
+    ) -> Option<SymbolDependency> {
         let previous = symbol.number.checked_sub(u64::from(symbol.previous))?;
         match symbol.previous {
             0 => None,
             FAR_BACK => {
                 self.advance(verified);
-                (previous >= self.frontier).then_some(Dependency::All(previous))
+                (previous >= self.frontier).then_some(SymbolDependency::All(previous))
             }
-            _ => (!self.is_settled(previous, verified)).then_some(Dependency::One(previous)),
+            _ => (!self.is_settled(previous, verified)).then_some(SymbolDependency::One(previous)),
         }
     }
 
@@ -260,7 +260,7 @@ impl ReorderBuffer {
     }
 
     /// Makes room for `len` more bytes. Returns false if there is none.
-    fn make_room(&mut self, len: usize, deliver: &mut impl Deliver) -> bool {
+    fn make_room(&mut self, len: usize, deliver: &mut impl SymbolSink) -> bool {
         // Released symbols may still be in the heap, so it can be full when the queue is not.
         if self.far_waiters.len() == self.far_waiters.capacity() {
             return false;
@@ -273,18 +273,18 @@ impl ReorderBuffer {
         true
     }
 
-    fn hold(&mut self, symbol: VerifiedSymbol<'_>, depends_on: Dependency, now: Duration) {
+    fn hold(&mut self, symbol: VerifiedSymbol<'_>, depends_on: SymbolDependency, now: Duration) {
         let VerifiedSymbol { number, kind, packets, .. } = symbol;
         #[expect(clippy::cast_possible_truncation, reason = "identities wrap around")]
         let id = self.first.wrapping_add(self.queue.len() as u32);
         let next = match depends_on {
-            Dependency::One(previous) => {
+            SymbolDependency::One(previous) => {
                 let others = self.first_waiter(previous);
                 let slot = self.slot(previous);
                 self.slots[slot].waiter = id;
                 others
             }
-            Dependency::All(last) => {
+            SymbolDependency::All(last) => {
                 self.far_waiters.push(Reverse((last, id)));
                 None
             }
@@ -292,23 +292,31 @@ impl ReorderBuffer {
         let slot = self.slot(number);
         self.slots[slot].held = id;
         let (place, len) = (self.log.push(packets), packets.len());
-        let held =
-            Held { number, depends_on, since: now, kind, place, len, next, is_released: false };
+        let held = HeldSymbol {
+            number,
+            depends_on,
+            since: now,
+            kind,
+            place,
+            len,
+            next,
+            is_released: false,
+        };
         self.queue.push_back(held);
         self.waiting += 1;
         self.counts.held += 1;
     }
 
     /// Releases the first symbol, and before it those of its flow that it waits for.
-    fn release_first(&mut self, reason: ReleaseReason, deliver: &mut impl Deliver) {
+    fn release_first(&mut self, reason: ReleaseReason, deliver: &mut impl SymbolSink) {
         let mut id = self.first;
         while let Some(held) = self.at(id) {
             match held.depends_on {
-                Dependency::One(previous) => match self.held(previous) {
+                SymbolDependency::One(previous) => match self.held(previous) {
                     Some(earlier) => id = earlier,
                     None => break,
                 },
-                Dependency::All(last) => {
+                SymbolDependency::All(last) => {
                     // Other symbols do not wait for these numbers either.
                     self.frontier = self.frontier.max(last + 1);
                     break;
@@ -319,14 +327,19 @@ impl ReorderBuffer {
     }
 
     /// Releases the symbols that wait for a number, which is released or lost.
-    fn release_waiters(&mut self, number: u64, reason: ReleaseReason, deliver: &mut impl Deliver) {
+    fn release_waiters(
+        &mut self,
+        number: u64,
+        reason: ReleaseReason,
+        deliver: &mut impl SymbolSink,
+    ) {
         while let Some(id) = self.next_waiter(number) {
             self.release(id, reason, deliver);
         }
     }
 
     /// Releases a symbol, then those that wait for it, and so on.
-    fn release(&mut self, id: u32, reason: ReleaseReason, deliver: &mut impl Deliver) {
+    fn release(&mut self, id: u32, reason: ReleaseReason, deliver: &mut impl SymbolSink) {
         self.deliver_held(id, reason, deliver);
         while let Some(&number) = self.to_follow.last() {
             match self.next_waiter(number) {
@@ -346,7 +359,7 @@ impl ReorderBuffer {
     }
 
     /// Delivers a symbol that waits.
-    fn deliver_held(&mut self, id: u32, reason: ReleaseReason, deliver: &mut impl Deliver) {
+    fn deliver_held(&mut self, id: u32, reason: ReleaseReason, deliver: &mut impl SymbolSink) {
         let place = id.wrapping_sub(self.first) as usize;
         let Some(held) = self.queue.get_mut(place).filter(|held| !held.is_released) else { return };
         held.is_released = true;
@@ -356,7 +369,7 @@ impl ReorderBuffer {
             ReleaseReason::Order => &mut self.counts.in_order,
             ReleaseReason::Loss => &mut self.counts.after_loss,
             ReleaseReason::Time => &mut self.counts.after_time,
-            ReleaseReason::Room => &mut self.counts.for_room,
+            ReleaseReason::Room => &mut self.counts.released_early,
         } += 1;
         if let Some(packets) = self.log.piece(held.place, held.len) {
             deliver.packets(held.kind, packets);
@@ -364,7 +377,7 @@ impl ReorderBuffer {
     }
 
     /// Advances the frontier, and releases symbols that wait for all numbers below it.
-    fn move_frontier(&mut self, verified: &SequenceWindow, deliver: &mut impl Deliver) {
+    fn move_frontier(&mut self, verified: &SequenceWindow, deliver: &mut impl SymbolSink) {
         loop {
             self.advance(verified);
             let Some(&Reverse((last, id))) = self.far_waiters.peek() else { break };
@@ -372,7 +385,7 @@ impl ReorderBuffer {
                 break;
             }
             self.far_waiters.pop();
-            if self.at(id).is_some_and(|held| held.depends_on == Dependency::All(last)) {
+            if self.at(id).is_some_and(|held| held.depends_on == SymbolDependency::All(last)) {
                 self.release(id, ReleaseReason::Order, deliver);
             }
         }
@@ -392,7 +405,7 @@ impl ReorderBuffer {
 
     /// The number below which all have arrived or are lost, as far as these channels show.
     fn shown_lost_below(&self, heard: u16) -> u64 {
-        let channels = bits(heard).filter_map(|channel| self.highest.get(channel));
+        let channels = channels_in(heard).filter_map(|channel| self.highest.get(channel));
         channels.map(|highest| highest[PACKET_THRESHOLD - 1]).min().unwrap_or(0)
     }
 
@@ -405,7 +418,9 @@ impl ReorderBuffer {
     /// The latest symbol that waits for a number.
     fn first_waiter(&self, number: u64) -> Option<u32> {
         let id = self.slots[self.slot(number)].waiter;
-        self.at(id).is_some_and(|held| held.depends_on == Dependency::One(number)).then_some(id)
+        self.at(id)
+            .is_some_and(|held| held.depends_on == SymbolDependency::One(number))
+            .then_some(id)
     }
 
     /// Removes one symbol from the list of those that wait for a number.
@@ -419,7 +434,7 @@ impl ReorderBuffer {
     }
 
     /// The symbol with this identifier, if it still waits.
-    fn at(&self, id: u32) -> Option<&Held> {
+    fn at(&self, id: u32) -> Option<&HeldSymbol> {
         self.queue.get(id.wrapping_sub(self.first) as usize).filter(|held| !held.is_released)
     }
 

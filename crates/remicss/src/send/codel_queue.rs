@@ -47,7 +47,7 @@ struct QueuedFrame {
 
 /// The next frame, and what was dropped before it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Dequeued {
+pub(crate) struct DequeuedFrame {
     /// The frame.
     pub(crate) frame: Zeroizing<Vec<u8>>,
     /// Whether its first packet must be dropped.
@@ -74,7 +74,7 @@ impl CoDelQueue {
     }
 
     /// The next frame, if there is one.
-    pub(crate) fn pop(&mut self, now: Duration) -> Option<Dequeued> {
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<DequeuedFrame> {
         let mut dropped_frames = 0;
         loop {
             let QueuedFrame { queued_at, frame } = self.frames.pop_front()?;
@@ -86,7 +86,7 @@ impl CoDelQueue {
                 continue;
             }
             let drop_first_packet = self.is_congested(waited, now) && self.is_drop_due(now);
-            return Some(Dequeued { frame, drop_first_packet, dropped_frames });
+            return Some(DequeuedFrame { frame, drop_first_packet, dropped_frames });
         }
     }
 
@@ -96,7 +96,7 @@ impl CoDelQueue {
         &mut self,
         now: Duration,
         accept: impl FnOnce(&[u8]) -> bool,
-    ) -> Option<Dequeued> {
+    ) -> Option<DequeuedFrame> {
         let QueuedFrame { queued_at, frame } = self.frames.front()?;
         let is_stale = now.saturating_sub(*queued_at) > MAX_WAIT;
         if is_stale || !accept(frame) { None } else { self.pop(now) }
@@ -185,7 +185,11 @@ mod tests {
         queue.push(frame(&[1]), MS);
         queue.push(frame(&[2]), MS);
         let next = |byte| {
-            Some(Dequeued { frame: frame(&[byte]), drop_first_packet: false, dropped_frames: 0 })
+            Some(DequeuedFrame {
+                frame: frame(&[byte]),
+                drop_first_packet: false,
+                dropped_frames: 0,
+            })
         };
         assert_eq!(queue.pop(2 * MS), next(1));
         assert_eq!(queue.pop(2 * MS), next(2));

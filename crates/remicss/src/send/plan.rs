@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 
 use model::{
-    Averages, ChannelModel, ChannelSet, ChannelSubset, Objective, PlanError, PlanRequest,
-    Requirements, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, PlanError, PlanRequest, ScheduleAverages,
+    ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 use thiserror::Error;
 
-use super::spare::{Preference, SpareChannels, better_than, smaller_sets};
+use super::spare::{PlanPreference, SpareChannels, first_better, smaller_sets};
 use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
 
 /// The goal of a plan: kappa, mu, and what the schedule minimises.
@@ -19,14 +19,14 @@ pub struct PlanGoal {
     /// The mean multiplicity.
     pub mu: f64,
     /// What is optimised at full rate. Ties are decided by risk, loss and delay, in this order.
-    pub objective: Objective,
+    pub objective: ScheduleObjective,
     /// The privacy floor: the minimum threshold of any symbol.
     pub floor: u8,
     /// Whether packets are kept in order. If they are, channels that are much slower than others
     /// are left out, where this costs nothing but rate.
     pub keeps_order: bool,
     /// What is given up where redundancy costs much rate.
-    pub prefer: Preference,
+    pub prefer: PlanPreference,
 }
 
 /// Delays are similar up to this factor: beside twice the lowest round trip, BBR allows for what is
@@ -45,18 +45,18 @@ const MIN_RATE_PART: f64 = 0.75;
 
 /// A schedule and its averages.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TunnelPlan {
     /// The schedule, over channels that are up.
-    pub schedule: Schedule,
+    pub schedule: ShareSchedule,
     /// The model's averages for it.
-    pub averages: Averages,
+    pub averages: ScheduleAverages,
     /// The channels that it leaves out, and that get further shares.
     pub spare: SpareChannels,
 }
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum PlanningError {
+pub enum TunnelPlanError {
     /// Fewer channels are up than the privacy floor.
     #[error("{up} channels are up, and the privacy floor is {floor}")]
     BelowFloor {
@@ -84,16 +84,16 @@ impl PlanGoal {
         &self,
         channels: &[ChannelModel],
         up: ChannelSubset,
-    ) -> Result<Plan, PlanningError> {
+    ) -> Result<TunnelPlan, TunnelPlanError> {
         let up: ChannelSubset = up.iter().filter(|channel| *channel < channels.len()).collect();
         let floor = usize::from(self.floor).max(1);
         if up.len() < floor {
-            return Err(PlanningError::BelowFloor { up: up.len(), floor });
+            return Err(TunnelPlanError::BelowFloor { up: up.len(), floor });
         }
         let plan = self.plan_in_order(channels, up)?;
         Ok(match self.prefer {
-            Preference::Rate => self.without_costly_channels(channels, up, plan),
-            Preference::Redundancy => plan,
+            PlanPreference::Rate => self.without_costly_channels(channels, up, plan),
+            PlanPreference::Redundancy => plan,
         })
     }
 
@@ -103,20 +103,20 @@ impl PlanGoal {
         &self,
         channels: &[ChannelModel],
         up: ChannelSubset,
-        full: Plan,
-    ) -> Plan {
+        full: TunnelPlan,
+    ) -> TunnelPlan {
         let least = (self.kappa.ceil() as usize).max(self.floor.into()).max(1);
         let sets = smaller_sets(channels, up, least).into_iter();
         let plans = sets.filter_map(|used| Some((used, self.plan_in_order(channels, used).ok()?)));
-        let mut plans: Vec<(ChannelSubset, Plan)> = plans.collect();
-        let averages: Vec<Averages> = plans.iter().map(|(_, plan)| plan.averages).collect();
-        let Some(better) = better_than(&full.averages, &averages) else {
+        let mut plans: Vec<(ChannelSubset, TunnelPlan)> = plans.collect();
+        let averages: Vec<ScheduleAverages> = plans.iter().map(|(_, plan)| plan.averages).collect();
+        let Some(better) = first_better(&full.averages, &averages) else {
             return full;
         };
         let (used, plan) = plans.swap_remove(better);
         let channels = up.iter().filter(|channel| !used.contains(*channel)).collect();
         let shares = (self.mu - plan.averages.mu).max(0.0);
-        Plan { spare: SpareChannels { channels, shares }, ..plan }
+        TunnelPlan { spare: SpareChannels { channels, shares }, ..plan }
     }
 
     /// The best schedule over these channels, or the best one of symbols with similar delays.
@@ -124,7 +124,7 @@ impl PlanGoal {
         &self,
         channels: &[ChannelModel],
         up: ChannelSubset,
-    ) -> Result<Plan, PlanningError> {
+    ) -> Result<TunnelPlan, TunnelPlanError> {
         let live = LiveChannels::new(channels, up);
         let plan = self.plan_over(&live, None)?;
         let similar = if self.keeps_order { self.similar_delays(&live, &plan) } else { None };
@@ -156,7 +156,11 @@ impl PlanGoal {
     /// it: if packets in order take more than twice as long, BBR slows down without end. So slow
     /// symbols cost more than they carry.
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
-    fn similar_delays(&self, live: &LiveChannels, plan: &Plan) -> Option<RangeInclusive<f64>> {
+    fn similar_delays(
+        &self,
+        live: &LiveChannels,
+        plan: &TunnelPlan,
+    ) -> Option<RangeInclusive<f64>> {
         let channels = live.set.channels();
         let mut delays: Vec<f64> = channels.iter().map(ChannelModel::delay_ms).collect();
         delays.sort_by(f64::total_cmp);
@@ -191,13 +195,13 @@ impl PlanGoal {
     }
 
     /// The value that the objective minimises.
-    fn cost(&self, averages: &Averages) -> f64 {
+    fn cost(&self, averages: &ScheduleAverages) -> f64 {
         match self.objective {
-            Objective::Risk => averages.risk,
-            Objective::Loss => averages.loss,
-            Objective::Delay => averages.delay_ms,
-            Objective::DeliveredDelay => averages.delivered_delay_ms,
-            Objective::Rate => -averages.rate,
+            ScheduleObjective::Risk => averages.risk,
+            ScheduleObjective::Loss => averages.loss,
+            ScheduleObjective::Delay => averages.delay_ms,
+            ScheduleObjective::DeliveredDelay => averages.delivered_delay_ms,
+            ScheduleObjective::Rate => -averages.rate,
         }
     }
 
@@ -206,7 +210,7 @@ impl PlanGoal {
         &self,
         live: &LiveChannels,
         delays_ms: Option<RangeInclusive<f64>>,
-    ) -> Result<Plan, PlanningError> {
+    ) -> Result<TunnelPlan, TunnelPlanError> {
         let request = self.request(live.set.len(), delays_ms)?;
         // The objectives after the first only break ties. If there is no plan with them, the first
         // one is enough.
@@ -214,7 +218,7 @@ impl PlanGoal {
             .set
             .plan(&request)
             .or_else(|_| live.set.plan(&request.with_objectives(vec![self.objective])))?;
-        Ok(Plan {
+        Ok(TunnelPlan {
             schedule: live.configured_schedule(&plan.schedule),
             averages: plan.averages,
             spare: SpareChannels::default(),
@@ -231,16 +235,16 @@ impl PlanGoal {
         let mu = self.mu.min(n as f64);
         let kappa = self.kappa.min(mu).max(floor as f64);
         let mut objectives = vec![self.objective];
-        let others = [Objective::Risk, Objective::Loss, Objective::Delay];
+        let others = [ScheduleObjective::Risk, ScheduleObjective::Loss, ScheduleObjective::Delay];
         objectives.extend(others.into_iter().filter(|other| *other != self.objective));
-        let requirements = Requirements {
+        let requirements = ScheduleRequirements {
             kappa: Some(kappa),
             mu: Some(mu.max(kappa)),
             full_rate: true,
             min_k: floor,
             kth_delay_ms,
             objectives,
-            ..Requirements::default()
+            ..ScheduleRequirements::default()
         };
         Ok(PlanRequest::new(requirements)?)
     }
@@ -267,26 +271,28 @@ impl LiveChannels {
     }
 
     /// A schedule over this set, as one over the configured channels.
-    fn configured_schedule(&self, schedule: &Schedule) -> Schedule {
+    fn configured_schedule(&self, schedule: &ShareSchedule) -> ShareSchedule {
         let entries = schedule.entries().iter().map(|(threshold, proportion)| {
-            let configured = |place| LiveIndex(place).of(self.live);
+            let configured = |place| LiveIndex(place).configured_index(self.live);
             let channels = threshold.channels().iter().filter_map(configured);
             let channels = channels.map(|ConfiguredIndex(channel)| channel).collect();
             let threshold = ShareSelection::new(threshold.k(), channels);
             (threshold.expect("as many channels as before"), *proportion)
         });
-        Schedule::new(entries).expect("the same proportions as before")
+        ShareSchedule::new(entries).expect("the same proportions as before")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{Loss, Risk};
+    use model::{LossProbability, RiskProbability};
 
     use super::*;
 
     fn channels() -> Vec<ChannelModel> {
-        let channel = |rate| ChannelModel::new(Risk(0.1), Loss(0.01), 1.0, rate).unwrap();
+        let channel = |rate| {
+            ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, rate).unwrap()
+        };
         [5.0, 20.0, 60.0, 65.0, 100.0].map(channel).to_vec()
     }
 
@@ -294,10 +300,10 @@ mod tests {
         PlanGoal {
             kappa,
             mu,
-            objective: Objective::Risk,
+            objective: ScheduleObjective::Risk,
             floor,
             keeps_order: true,
-            prefer: Preference::Redundancy,
+            prefer: PlanPreference::Redundancy,
         }
     }
 
@@ -314,7 +320,7 @@ mod tests {
     fn channels_that_are_down_have_no_share() {
         let up = ChannelSubset::first(5).iter().filter(|channel| *channel != 2).collect();
         let plan = goal(2.0, 3.0, 2).plan(&channels(), up).unwrap();
-        assert!(plan.schedule.use_of(2).abs() < 1e-12);
+        assert!(plan.schedule.channel_usage(2).abs() < 1e-12);
         assert!((plan.averages.mu - 3.0).abs() < 1e-9);
     }
 
@@ -324,7 +330,7 @@ mod tests {
         let plan = goal(2.5, 4.0, 2).plan(&channels(), up).unwrap();
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
         let refused = goal(2.5, 4.0, 2).plan(&channels(), ChannelSubset::first(1));
-        assert_eq!(refused.unwrap_err(), PlanningError::BelowFloor { up: 1, floor: 2 });
+        assert_eq!(refused.unwrap_err(), TunnelPlanError::BelowFloor { up: 1, floor: 2 });
     }
 
     #[test]
@@ -338,13 +344,19 @@ mod tests {
     fn a_slow_channel_is_left_out_if_that_costs_only_rate() {
         let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
             let channel = |i: usize| {
-                ChannelModel::new(Risk(risks[i]), Loss(0.0), delays[i], rates[i]).unwrap()
+                ChannelModel::new(
+                    RiskProbability(risks[i]),
+                    LossProbability(0.0),
+                    delays[i],
+                    rates[i],
+                )
+                .unwrap()
             };
             [channel(0), channel(1)]
         };
         let used = |goal: PlanGoal, channels: &[ChannelModel]| {
             let plan = goal.plan(channels, ChannelSubset::first(2)).unwrap();
-            [0, 1].map(|channel| plan.schedule.use_of(channel) > 0.0)
+            [0, 1].map(|channel| plan.schedule.channel_usage(channel) > 0.0)
         };
         let same = [0.1, 0.1];
         let fibre_and_mobile = pair([5.0, 40.0], [300.0, 30.0], same);
@@ -371,7 +383,9 @@ mod tests {
 
     #[test]
     fn a_slow_channel_carries_shares_that_others_can_do_without() {
-        let channel = |delay| ChannelModel::new(Risk(0.0), Loss(0.0), delay, 20.0).unwrap();
+        let channel = |delay| {
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), delay, 20.0).unwrap()
+        };
         let planned = |goal: PlanGoal, delays: &[f64]| {
             let channels: Vec<ChannelModel> = delays.iter().map(|delay| channel(*delay)).collect();
             let plan = goal.plan(&channels, ChannelSubset::first(channels.len())).unwrap();
@@ -398,14 +412,14 @@ mod tests {
         is_near(planned(goal(2.0, 2.0, 2), &[1.6, 4.6, 60.6, 200.6]), (20.0, 4.6));
     }
 
-    fn plan_of(kappa: f64, mu: f64, prefer: Preference, channels: &[(f64, f64)]) -> Plan {
+    fn plan_of(kappa: f64, mu: f64, prefer: PlanPreference, channels: &[(f64, f64)]) -> TunnelPlan {
         let model = |(rate, loss): &(f64, f64)| {
-            ChannelModel::new(Risk(0.1), Loss(*loss), 10.0, *rate).unwrap()
+            ChannelModel::new(RiskProbability(0.1), LossProbability(*loss), 10.0, *rate).unwrap()
         };
         let models: Vec<ChannelModel> = channels.iter().map(model).collect();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 or 2")]
         let floor = kappa as u8;
-        let objective = Objective::Risk;
+        let objective = ScheduleObjective::Risk;
         let goal = PlanGoal { kappa, mu, objective, floor, keeps_order: true, prefer };
         let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
         assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");
@@ -413,7 +427,7 @@ mod tests {
         plan
     }
 
-    fn spare(plan: &Plan) -> Vec<usize> {
+    fn spare(plan: &TunnelPlan) -> Vec<usize> {
         plan.spare.channels.iter().collect()
     }
 
@@ -422,7 +436,7 @@ mod tests {
     #[test]
     fn a_channel_that_carries_little_limits_no_other() {
         let slow = [(0.1, 0.0), GOOD, GOOD];
-        let slow_plan = |kappa, mu| plan_of(kappa, mu, Preference::Rate, &slow);
+        let slow_plan = |kappa, mu| plan_of(kappa, mu, PlanPreference::Rate, &slow);
         for (kappa, mu, shares, rate) in [(2.0, 3.0, 1.0, 20.0), (2.0, 2.5, 0.5, 20.0)] {
             let plan = slow_plan(kappa, mu);
             assert_eq!(spare(&plan), [0], "{mu}");
@@ -437,7 +451,7 @@ mod tests {
 
     #[test]
     fn redundancy_is_kept_if_it_is_preferred() {
-        let plan = plan_of(2.0, 3.0, Preference::Redundancy, &[(0.1, 0.0), GOOD, GOOD]);
+        let plan = plan_of(2.0, 3.0, PlanPreference::Redundancy, &[(0.1, 0.0), GOOD, GOOD]);
         assert_eq!(spare(&plan), [0; 0]);
         assert!((plan.averages.rate - 0.1).abs() < 1e-6);
     }
@@ -445,10 +459,10 @@ mod tests {
     #[test]
     fn redundancy_that_costs_little_is_kept() {
         for slowest in [20.0, 17.0] {
-            let plan = plan_of(2.0, 3.0, Preference::Rate, &[(slowest, 0.0), GOOD, GOOD]);
+            let plan = plan_of(2.0, 3.0, PlanPreference::Rate, &[(slowest, 0.0), GOOD, GOOD]);
             assert_eq!(spare(&plan), [0; 0], "{slowest}");
         }
-        let plan = plan_of(2.0, 3.0, Preference::Rate, &[(15.0, 0.0), GOOD, GOOD]);
+        let plan = plan_of(2.0, 3.0, PlanPreference::Rate, &[(15.0, 0.0), GOOD, GOOD]);
         assert_eq!(spare(&plan), [0]);
     }
 
@@ -457,11 +471,11 @@ mod tests {
     fn a_channel_that_loses_much_is_left_out_where_its_shares_are_needed() {
         let lossy = [(20.0, 0.6), GOOD, GOOD];
         for mu in [2.0, 2.5] {
-            let plan = plan_of(2.0, mu, Preference::Rate, &lossy);
+            let plan = plan_of(2.0, mu, PlanPreference::Rate, &lossy);
             assert_eq!((spare(&plan), plan.averages.loss), (vec![0], 0.0), "{mu}");
         }
-        assert_eq!(spare(&plan_of(2.0, 3.0, Preference::Rate, &lossy)), [0; 0]);
+        assert_eq!(spare(&plan_of(2.0, 3.0, PlanPreference::Rate, &lossy)), [0; 0]);
         // There is no other.
-        assert_eq!(spare(&plan_of(2.0, 2.0, Preference::Rate, &[(20.0, 0.6), GOOD])), [0; 0]);
+        assert_eq!(spare(&plan_of(2.0, 2.0, PlanPreference::Rate, &[(20.0, 0.6), GOOD])), [0; 0]);
     }
 }

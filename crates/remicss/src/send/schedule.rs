@@ -6,4 +6,4 @@ mod scheduler;
 
 pub use dynamic::{DynamicScheduler, MeanThresholdError};
 pub use planned::PlannedScheduler;
-pub use scheduler::{Readiness, Scheduler};
+pub use scheduler::{ChannelReadiness, SymbolScheduler};

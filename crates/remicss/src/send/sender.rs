@@ -12,19 +12,19 @@ mod flows;
 use std::time::Duration;
 
 use model::{ChannelSubset, ShareSelection};
-use sharing::{Generator, SplitError};
+use sharing::{RandomGenerator, ShareSplitError};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::send::schedule::{Readiness, Scheduler};
+use crate::send::schedule::{ChannelReadiness, SymbolScheduler};
 use crate::send::spare::SpareChannels;
-use crate::wire::datagram::Kind;
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::keys::Direction;
-use crate::wire::tokens::KeyId;
+use crate::wire::datagram::SymbolKind;
+use crate::wire::keys::DirectionKeys;
+use crate::wire::tokens::TokenKeyId;
 use encoder::SymbolEncoder;
 use flows::FlowTable;
-use udp::{Batch, MIN_MTU, Pacer, RateLimit};
+use udp::{DatagramBatch, MIN_MTU, PacerRateLimit, TokenBucketPacer};
 
 /// The maximum length of a datagram: UDP over IPv4.
 pub const MAX_DATAGRAM_LEN: usize = 65_507;
@@ -42,10 +42,10 @@ const MAX_CATCH_UP: Duration = Duration::from_millis(2);
 const MAX_SPARE_CREDIT: f64 = 4.0;
 
 /// The sending side of one direction.
-pub struct Sender {
+pub struct SymbolSender {
     encoder: SymbolEncoder,
-    pacers: Vec<Pacer>,
-    scheduler: Box<dyn Scheduler>,
+    pacers: Vec<TokenBucketPacer>,
+    scheduler: Box<dyn SymbolScheduler>,
     floor: usize,
     /// The members of the association, and those of them that are up.
     members: ChannelSubset,
@@ -66,12 +66,12 @@ pub struct Sender {
     next_number: u64,
     /// The sender's clock, unless it is idle.
     clock: Option<Duration>,
-    counts: SenderCounts,
+    counts: SymbolSenderCounts,
 }
 
 /// A symbol was put into the batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentSymbol {
     /// Its number.
     pub number: u64,
     /// The threshold that it was sent with.
@@ -80,7 +80,7 @@ pub struct Sent {
 
 /// A symbol was not put into the batches.
 #[derive(Clone, Copy, Debug, Error)]
-pub enum SendError {
+pub enum SymbolSendError {
     /// Its channels are ready at this time. The symbol is kept: call `finish` again then.
     #[error("the channels are busy until {0:?}")]
     Wait(Duration),
@@ -98,12 +98,12 @@ pub enum SendError {
     Nothing,
     /// The random source failed. The symbol is dropped.
     #[error(transparent)]
-    Split(#[from] SplitError),
+    Split(#[from] ShareSplitError),
 }
 
 /// Invalid parameters of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SenderError {
+pub enum SymbolSenderError {
     /// There are not 1 to [`MAX_CHANNELS`] channels, or not a pacer for each.
     #[error("keys of {channels} channels and {pacers} paces are not 1 to {MAX_CHANNELS} channels")]
     Channels {
@@ -126,7 +126,7 @@ pub enum SenderError {
 
 /// Counts of what was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderCounts {
+pub struct SymbolSenderCounts {
     /// Symbols of packets.
     pub symbols: u64,
     /// The bytes of the packets in them.
@@ -151,10 +151,10 @@ pub struct SenderCounts {
     /// Symbols that were dropped because they were too long.
     pub too_long: u64,
     /// Symbols of packets that were dropped because the random source failed.
-    pub not_random: u64,
+    pub random_failures: u64,
 }
 
-impl Sender {
+impl SymbolSender {
     /// A sender with these keys, a privacy floor (0 counts as 1) and a pacer for each channel. All
     /// channels are up.
     ///
@@ -162,15 +162,15 @@ impl Sender {
     /// If there is not a pacer for each of 1 to [`MAX_CHANNELS`] channels, or the floor is above
     /// the number of channels or the scheduler's least k.
     pub fn new(
-        direction: &Direction,
+        direction: &DirectionKeys,
         floor: u8,
-        pacers: Vec<Pacer>,
-        scheduler: Box<dyn Scheduler>,
-        generator: Generator,
-    ) -> Result<Self, SenderError> {
+        pacers: Vec<TokenBucketPacer>,
+        scheduler: Box<dyn SymbolScheduler>,
+        generator: RandomGenerator,
+    ) -> Result<Self, SymbolSenderError> {
         let n = pacers.len();
         if direction.channels != n || !(1..=MAX_CHANNELS).contains(&n) {
-            return Err(SenderError::Channels { channels: direction.channels, pacers: n });
+            return Err(SymbolSenderError::Channels { channels: direction.channels, pacers: n });
         }
         let floor = usize::from(floor).max(1);
         check_floor(floor, n, "the number of channels")?;
@@ -192,7 +192,7 @@ impl Sender {
             flows: FlowTable::new(),
             next_number: 1,
             clock: None,
-            counts: SenderCounts::default(),
+            counts: SymbolSenderCounts::default(),
         })
     }
 
@@ -206,7 +206,7 @@ impl Sender {
 
     /// Takes over the current symbol of another sender, if there is one, to send it under its own
     /// keys.
-    pub fn take_symbol_of(&mut self, before: &mut Self) {
+    pub fn take_over_symbol(&mut self, before: &mut Self) {
         std::mem::swap(&mut self.symbol, &mut before.symbol);
     }
 
@@ -240,41 +240,41 @@ impl Sender {
     /// are ready. `flow` is the same for packets that should stay in order.
     ///
     /// # Errors
-    /// If it cannot be sent now, or not at all: see [`SendError`].
+    /// If it cannot be sent now, or not at all: see [`SymbolSendError`].
     ///
     /// # Panics
     /// If there is not a batch for each channel.
     pub fn finish(
         &mut self,
-        kind: Kind,
+        kind: SymbolKind,
         flow: u16,
         now: Duration,
-        batches: &mut [Batch],
-    ) -> Result<Sent, SendError> {
+        batches: &mut [DatagramBatch],
+    ) -> Result<SentSymbol, SymbolSendError> {
         assert_eq!(batches.len(), self.pacers.len(), "a batch for each channel");
         if self.symbol.is_empty() {
-            return Err(SendError::Nothing);
+            return Err(SymbolSendError::Nothing);
         }
         let len = self.encoder.datagram_len(&self.symbol);
         if len > self.max_datagram_len {
             self.symbol.clear();
             self.counts.too_long += 1;
-            return Err(SendError::TooLong(len));
+            return Err(SymbolSendError::TooLong(len));
         }
         let clock = self.clamped_clock(now);
         self.clock = Some(clock);
         let Some(threshold) = self.selected.or_else(|| self.select_threshold(len, clock)) else {
             self.symbol.clear();
             self.counts.below_floor += 1;
-            return Err(SendError::BelowFloor);
+            return Err(SymbolSendError::BelowFloor);
         };
         self.selected = Some(threshold);
         let (ready, last) = self.ready_at(threshold, len);
         if ready > now {
-            return Err(SendError::Wait(ready));
+            return Err(SymbolSendError::Wait(ready));
         }
         if threshold.channels().iter().any(|channel| batches[channel].is_full()) {
-            return Err(SendError::Full);
+            return Err(SymbolSendError::Full);
         }
 
         if ready > clock {
@@ -287,7 +287,7 @@ impl Sender {
         self.encode_symbol(kind, threshold, batches)?;
         self.charge(threshold, clock.max(ready), len);
         self.flows.record(flow, number, now);
-        Ok(Sent { number, threshold })
+        Ok(SentSymbol { number, threshold })
     }
 
     /// Adds the shares of a control message to the batches of all members, whether they are up or
@@ -302,26 +302,26 @@ impl Sender {
         &mut self,
         message: &[u8],
         now: Duration,
-        batches: &mut [Batch],
-    ) -> Result<Sent, SendError> {
+        batches: &mut [DatagramBatch],
+    ) -> Result<SentSymbol, SymbolSendError> {
         assert_eq!(batches.len(), self.pacers.len(), "a batch for each channel");
         self.control.clear();
         self.control.push(0);
         self.control.extend_from_slice(message);
         let len = self.encoder.datagram_len(&self.control);
         if len > self.max_datagram_len {
-            return Err(SendError::TooLong(len));
+            return Err(SymbolSendError::TooLong(len));
         }
-        if batches.iter().any(Batch::is_full) {
-            return Err(SendError::Full);
+        if batches.iter().any(DatagramBatch::is_full) {
+            return Err(SymbolSendError::Full);
         }
         let threshold = ShareSelection::new(self.floor, self.members)
             .expect("the floor is not above the number of members");
         let number = self.next_number;
-        self.encoder.encode(Kind::Control, threshold, number, &mut self.control, batches)?;
+        self.encoder.encode(SymbolKind::Control, threshold, number, &mut self.control, batches)?;
         self.counts.controls += 1;
         self.charge(threshold, self.clamped_clock(now), len);
-        Ok(Sent { number, threshold })
+        Ok(SentSymbol { number, threshold })
     }
 
     /// Says that there is nothing to send. Must be called whenever nothing is left to read:
@@ -334,7 +334,10 @@ impl Sender {
     ///
     /// # Errors
     /// If the floor is above its minimum k. Nothing changes then.
-    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) -> Result<(), SenderError> {
+    pub fn set_scheduler(
+        &mut self,
+        scheduler: Box<dyn SymbolScheduler>,
+    ) -> Result<(), SymbolSenderError> {
         check_floor(self.floor, scheduler.min_k(), "the scheduler's least threshold")?;
         self.scheduler = scheduler;
         self.selected = None;
@@ -354,13 +357,13 @@ impl Sender {
 
     /// Sets the channels that are used only when they are ready, as long as enough others are up:
     /// no symbol waits for them.
-    pub fn set_tested(&mut self, tested: ChannelSubset) {
+    pub fn set_channels_under_test(&mut self, tested: ChannelSubset) {
         self.tested = tested;
     }
 
     /// Sets the rate limit of a channel; `None` for no limit. Does nothing if there is no such
     /// channel.
-    pub fn set_limit(&mut self, channel: usize, limit: Option<RateLimit>, now: Duration) {
+    pub fn set_limit(&mut self, channel: usize, limit: Option<PacerRateLimit>, now: Duration) {
         let time = self.clamped_clock(now);
         if let Some(pacer) = self.pacers.get_mut(channel) {
             pacer.set_limit(time, limit);
@@ -374,12 +377,12 @@ impl Sender {
     }
 
     /// The identifier of its keys.
-    pub fn key_id(&self) -> KeyId {
+    pub fn key_id(&self) -> TokenKeyId {
         self.encoder.tokens().id()
     }
 
     /// Counts of what was sent.
-    pub fn counts(&self) -> &SenderCounts {
+    pub fn counts(&self) -> &SymbolSenderCounts {
         &self.counts
     }
 
@@ -416,7 +419,7 @@ impl Sender {
         threshold: ShareSelection,
         len: usize,
         now: Duration,
-        batches: &[Batch],
+        batches: &[DatagramBatch],
     ) -> ShareSelection {
         if self.spare.channels.is_empty() {
             return threshold;
@@ -451,10 +454,10 @@ impl Sender {
     /// Adds the shares of the current symbol to the batches.
     fn encode_symbol(
         &mut self,
-        kind: Kind,
+        kind: SymbolKind,
         threshold: ShareSelection,
-        batches: &mut [Batch],
-    ) -> Result<(), SplitError> {
+        batches: &mut [DatagramBatch],
+    ) -> Result<(), ShareSplitError> {
         let bytes = self.symbol.len() - 1;
         let number = self.next_number;
         let shared = self.encoder.encode(kind, threshold, number, &mut self.symbol, batches);
@@ -466,7 +469,7 @@ impl Sender {
             self.counts.k_sum += threshold.k() as u64;
             self.counts.m_sum += threshold.m() as u64;
         } else {
-            self.counts.not_random += 1;
+            self.counts.random_failures += 1;
         }
         shared
     }
@@ -486,12 +489,12 @@ impl Sender {
 
 /// The readiness of channels at a time, for a datagram of a length.
 struct PacerReadiness<'a> {
-    pacers: &'a [Pacer],
+    pacers: &'a [TokenBucketPacer],
     len: usize,
     now: Duration,
 }
 
-impl Readiness for PacerReadiness<'_> {
+impl ChannelReadiness for PacerReadiness<'_> {
     fn ready_at(&self, channel: usize) -> Duration {
         self.pacers.get(channel).map_or(Duration::ZERO, |pacer| pacer.ready_at(self.len))
     }
@@ -501,6 +504,6 @@ impl Readiness for PacerReadiness<'_> {
     }
 }
 
-fn check_floor(floor: usize, most: usize, what: &'static str) -> Result<(), SenderError> {
-    if floor > most { Err(SenderError::Floor { floor, most, what }) } else { Ok(()) }
+fn check_floor(floor: usize, most: usize, what: &'static str) -> Result<(), SymbolSenderError> {
+    if floor > most { Err(SymbolSenderError::Floor { floor, most, what }) } else { Ok(()) }
 }

@@ -6,11 +6,11 @@
 //! the mean multiplicity mu, and no symbol waits for it. kappa and the privacy floor stay as they
 //! are.
 
-use model::{Averages, ChannelModel, ChannelSubset};
+use model::{ChannelModel, ChannelSubset, ScheduleAverages};
 
 /// Which of rate and redundancy a plan gives up if it cannot have both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preference {
+pub enum PlanPreference {
     /// Redundancy, down to kappa, as far as it costs more than a fifth of the rate.
     #[default]
     Rate,
@@ -56,7 +56,7 @@ pub(super) fn smaller_sets(
 }
 
 /// The first of these averages of plans that is nearly the best, if `full` is clearly worse.
-pub(super) fn better_than(full: &Averages, others: &[Averages]) -> Option<usize> {
+pub(super) fn first_better(full: &ScheduleAverages, others: &[ScheduleAverages]) -> Option<usize> {
     let best = others.iter().map(value).fold(0.0, f64::max);
     let is_bad = value(full) < (1.0 - MAX_COST) * best;
     let nearly_best = || others.iter().position(|other| value(other) >= NEARLY_BEST * best);
@@ -64,6 +64,6 @@ pub(super) fn better_than(full: &Averages, others: &[Averages]) -> Option<usize>
 }
 
 /// What a plan is worth: the rate at which it delivers, and less for losses.
-fn value(averages: &Averages) -> f64 {
+fn value(averages: &ScheduleAverages) -> f64 {
     averages.rate * (1.0 - averages.loss).powi(LOSS_EXPONENT)
 }

@@ -16,13 +16,13 @@ const LINK_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0
 /// Sets of addresses with fast lookup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllowedSources {
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+    v4: AddressRanges<u32>,
+    v6: AddressRanges<u128>,
 }
 
 /// Ranges of numbers that do not touch, in ascending order: the first and the last of each.
 #[derive(Clone, Debug, Default)]
-struct Ranges<T>(Vec<(T, T)>);
+struct AddressRanges<T>(Vec<(T, T)>);
 
 impl AllowedSources {
     /// The addresses of these networks and link-local ones, except `own`, which are this end's.
@@ -37,10 +37,10 @@ impl AllowedSources {
         let v4 = Ipv4Net::aggregate(&v4);
         let v6 = Ipv6Net::aggregate(&v6);
         let mut sources = Self {
-            v4: Ranges(
+            v4: AddressRanges(
                 v4.iter().map(|net| (net.network().into(), net.broadcast().into())).collect(),
             ),
-            v6: Ranges(
+            v6: AddressRanges(
                 v6.iter().map(|net| (net.network().into(), net.broadcast().into())).collect(),
             ),
         };
@@ -71,7 +71,7 @@ impl AllowedSources {
     }
 }
 
-impl<T: Copy + Ord> Ranges<T> {
+impl<T: Copy + Ord> AddressRanges<T> {
     fn contains(&self, number: T) -> bool {
         let behind = self.0.partition_point(|(first, _)| *first <= number);
         behind > 0 && number <= self.0[behind - 1].1

@@ -7,8 +7,8 @@ use sharing::RandomError;
 use thiserror::Error;
 use tun::NetlinkError;
 
-use crate::control::handshake::ServerError;
-use crate::wire::terms::TermsError;
+use crate::control::handshake::TunnelServerError;
+use crate::wire::terms::TunnelTermsError;
 
 /// Why a tunnel cannot be opened, or has failed. Each text is one line: what is wrong, and what to
 /// do where that is known.
@@ -65,10 +65,10 @@ pub enum TunnelError {
     NoPeer,
     /// The terms of an association are invalid.
     #[error(transparent)]
-    Terms(#[from] TermsError),
+    Terms(#[from] TunnelTermsError),
     /// The settings of the server are invalid.
     #[error(transparent)]
-    Server(#[from] ServerError),
+    Server(#[from] TunnelServerError),
     /// The random source failed.
     #[error(transparent)]
     Random(#[from] RandomError),

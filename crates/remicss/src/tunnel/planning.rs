@@ -5,22 +5,24 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::{Averages, ChannelModel, ChannelSubset};
+use model::{ChannelModel, ChannelSubset, ScheduleAverages};
 use sharing::{RandomError, RandomSource};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::sending::Command;
-use super::shared::{Clock, lock};
-use super::waker::Waker;
+use super::sending::SendingCommand;
+use super::shared::{TunnelClock, lock};
+use super::waker::ThreadWaker;
 use crate::config::SchedulerKind;
-use crate::endpoint::outbound::{SenderConfig, SenderUpdate};
+use crate::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::endpoint::shared_state::ChannelSnapshot;
-use crate::send::plan::{Plan, PlanGoal, PlanningError};
-use crate::send::schedule::{DynamicScheduler, MeanThresholdError, PlannedScheduler, Scheduler};
-use crate::send::sender::SenderError;
+use crate::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError};
+use crate::send::schedule::{
+    DynamicScheduler, MeanThresholdError, PlannedScheduler, SymbolScheduler,
+};
+use crate::send::sender::SymbolSenderError;
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::keys::Keys;
+use crate::wire::keys::TunnelKeys;
 
 /// A plan is logged again when its rate has changed by this factor: learnt rates change with each
 /// probe.
@@ -30,21 +32,21 @@ const LOG_RATE_FACTOR: f64 = 2.0;
 const KAPPA_TOLERANCE: f64 = 1e-6;
 
 /// A request for a plan.
-pub(super) struct Request {
+pub(super) struct TunnelPlanRequest {
     /// The keys of a new association.
-    pub(super) keys: Option<Keys>,
+    pub(super) keys: Option<TunnelKeys>,
     pub(super) snapshot: ChannelSnapshot,
 }
 
 /// Why there is no update for the sending thread.
 #[derive(Debug, Error)]
-enum UpdateError {
+enum SenderUpdateError {
     #[error(transparent)]
-    Planning(#[from] PlanningError),
+    Planning(#[from] TunnelPlanError),
     #[error(transparent)]
     Scheduler(#[from] MeanThresholdError),
     #[error(transparent)]
-    Sender(#[from] SenderError),
+    Sender(#[from] SymbolSenderError),
     #[error(transparent)]
     Random(#[from] RandomError),
 }
@@ -52,13 +54,13 @@ enum UpdateError {
 /// The state of the thread.
 pub(super) struct PlanningThread {
     pub(super) goal: PlanGoal,
-    pub(super) choice: SchedulerKind,
+    pub(super) scheduler_kind: SchedulerKind,
     pub(super) rng: RandomSource,
-    pub(super) sender_config: SenderConfig,
-    pub(super) requests: Receiver<Request>,
-    pub(super) sending: Sender<Command>,
-    pub(super) sending_waker: Waker,
-    pub(super) clock: Clock,
+    pub(super) sender_config: SymbolSenderConfig,
+    pub(super) requests: Receiver<TunnelPlanRequest>,
+    pub(super) sending: Sender<SendingCommand>,
+    pub(super) sending_waker: ThreadWaker,
+    pub(super) clock: TunnelClock,
     pub(super) current: Arc<Mutex<CurrentPlan>>,
 }
 
@@ -66,14 +68,14 @@ pub(super) struct PlanningThread {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CurrentPlan {
     /// The model's averages for it, if there is one.
-    pub(super) averages: Option<Averages>,
+    pub(super) averages: Option<ScheduleAverages>,
     /// Since when each channel is spare, if it is.
     pub(super) spare_since: [Option<Duration>; MAX_CHANNELS],
 }
 
 impl CurrentPlan {
     /// Updates it, and logs the channels that are spare now, or no longer.
-    fn update(&mut self, plan: Option<&Plan>, now: Duration) {
+    fn update(&mut self, plan: Option<&TunnelPlan>, now: Duration) {
         self.averages = plan.map(|plan| plan.averages);
         let spare = plan.map(|plan| plan.spare.channels).unwrap_or_default();
         for (index, since) in self.spare_since.iter_mut().enumerate() {
@@ -105,7 +107,7 @@ impl PlanningThread {
             // Only the latest snapshot counts.
             while let Ok(later) = self.requests.try_recv() {
                 let keys = later.keys.or(request.keys);
-                request = Request { keys, snapshot: later.snapshot };
+                request = TunnelPlanRequest { keys, snapshot: later.snapshot };
             }
             if let Some(keys) = &request.keys {
                 goal = self.goal.with_floor(keys.floor);
@@ -115,7 +117,7 @@ impl PlanningThread {
             match self.update(goal, &request, planned, &mut logged) {
                 Ok(update) => {
                     // If nobody receives, the tunnel stops.
-                    let _ = self.sending.send(Command::Update(update));
+                    let _ = self.sending.send(SendingCommand::Update(update));
                     self.sending_waker.wake();
                 }
                 Err(error) => warn!("{error}"),
@@ -126,10 +128,10 @@ impl PlanningThread {
     fn update(
         &self,
         goal: PlanGoal,
-        request: &Request,
-        planned: Result<Plan, PlanningError>,
+        request: &TunnelPlanRequest,
+        planned: Result<TunnelPlan, TunnelPlanError>,
         logged: &mut Option<(ChannelSubset, f64)>,
-    ) -> Result<SenderUpdate, UpdateError> {
+    ) -> Result<SenderUpdate, SenderUpdateError> {
         let ChannelSnapshot { channels, up } = &request.snapshot;
         let is_held = planned.is_err();
         let plan = match (planned, &request.keys) {
@@ -164,13 +166,13 @@ impl PlanningThread {
     fn scheduler(
         &self,
         goal: PlanGoal,
-        plan: &Plan,
+        plan: &TunnelPlan,
         channels: &[ChannelModel],
-    ) -> Result<Box<dyn Scheduler>, UpdateError> {
+    ) -> Result<Box<dyn SymbolScheduler>, SenderUpdateError> {
         let mut generator = self.rng.generator()?;
         let random = generator.array()?;
         let random = u64::from_le_bytes(random);
-        match self.choice {
+        match self.scheduler_kind {
             SchedulerKind::Planned => Ok(Box::new(
                 PlannedScheduler::new(&plan.schedule, channels).with_random_start(random),
             )),
@@ -185,8 +187,8 @@ impl PlanningThread {
 /// Logs a plan's averages, unless a similar plan was logged last.
 fn log(
     goal: PlanGoal,
-    request: &Request,
-    averages: &Averages,
+    request: &TunnelPlanRequest,
+    averages: &ScheduleAverages,
     logged: &mut Option<(ChannelSubset, f64)>,
 ) {
     let ChannelSnapshot { channels, up } = &request.snapshot;
@@ -222,37 +224,42 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use model::{Loss, Objective, Risk};
-    use udp::Batch;
+    use model::{LossProbability, RiskProbability, ScheduleObjective};
+    use udp::DatagramBatch;
 
     use super::*;
-    use crate::endpoint::outbound::Outbound;
-    use crate::send::sender::SendError;
-    use crate::send::spare::Preference;
-    use crate::wire::datagram::Kind;
-    use crate::wire::keys::Direction;
+    use crate::endpoint::outbound::OutboundEndpoint;
+    use crate::send::sender::SymbolSendError;
+    use crate::send::spare::PlanPreference;
+    use crate::wire::datagram::SymbolKind;
+    use crate::wire::keys::DirectionKeys;
     use crate::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 
     const CHANNELS: usize = 3;
 
-    fn request(keys: Option<Keys>, up: usize) -> Request {
-        let channel = ChannelModel::new(Risk(0.1), Loss(0.01), 1.0, 10.0).unwrap();
+    fn request(keys: Option<TunnelKeys>, up: usize) -> TunnelPlanRequest {
+        let channel =
+            ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, 10.0).unwrap();
         let up = ChannelSubset::first(up);
-        Request { keys, snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up } }
+        TunnelPlanRequest {
+            keys,
+            snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
+        }
     }
 
-    fn keys() -> Keys {
+    fn keys() -> TunnelKeys {
         let tokens = TokenKey::new(&[7; TOKEN_KEY_LEN]);
-        let direction = Direction { channels: CHANNELS, tokens, points: None };
+        let direction = DirectionKeys { channels: CHANNELS, tokens, points: None };
         let (outgoing, incoming) = (direction.clone(), direction);
-        Keys { outgoing, incoming, floor: 2, members: ChannelSubset::first(CHANNELS) }
+        TunnelKeys { outgoing, incoming, floor: 2, members: ChannelSubset::first(CHANNELS) }
     }
 
     /// Sends a symbol.
-    fn send(outbound: &mut Outbound) -> Result<(), SendError> {
+    fn send(outbound: &mut OutboundEndpoint) -> Result<(), SymbolSendError> {
         outbound.begin().expect("an association").extend_from_slice(&[0x45; 100]);
-        let mut batches: Vec<Batch> = (0..CHANNELS).map(|_| Batch::default()).collect();
-        outbound.finish(Kind::Packet, 0, Duration::ZERO, &mut batches).map(drop)
+        let mut batches: Vec<DatagramBatch> =
+            (0..CHANNELS).map(|_| DatagramBatch::default()).collect();
+        outbound.finish(SymbolKind::Packet, 0, Duration::ZERO, &mut batches).map(drop)
     }
 
     #[test]
@@ -263,36 +270,37 @@ mod tests {
             goal: PlanGoal {
                 kappa: 2.0,
                 mu: 3.0,
-                objective: Objective::Loss,
+                objective: ScheduleObjective::Loss,
                 floor: 2,
                 keeps_order: false,
-                prefer: Preference::Rate,
+                prefer: PlanPreference::Rate,
             },
-            choice: SchedulerKind::Planned,
+            scheduler_kind: SchedulerKind::Planned,
             rng: RandomSource::Seeded,
-            sender_config: SenderConfig {
+            sender_config: SymbolSenderConfig {
                 rates_bps: vec![None; CHANNELS],
                 mtus: vec![1500; CHANNELS],
                 headers: vec![28; CHANNELS],
             },
             requests,
             sending,
-            sending_waker: Waker::new().unwrap(),
-            clock: Clock(Instant::now()),
+            sending_waker: ThreadWaker::new().unwrap(),
+            clock: TunnelClock(Instant::now()),
             current: Arc::default(),
         };
-        let update = |outbound: &mut Outbound| match commands.recv_timeout(Duration::from_secs(10))
+        let update = |outbound: &mut OutboundEndpoint| match commands
+            .recv_timeout(Duration::from_secs(10))
         {
-            Ok(Command::Update(update)) => outbound.handle_update(update),
+            Ok(SendingCommand::Update(update)) => outbound.handle_update(update),
             _ => panic!("no update"),
         };
         // Both requests wait when the thread comes to them: channels have gone down meanwhile.
         to_planning.send(request(Some(keys()), CHANNELS)).unwrap();
         to_planning.send(request(None, 1)).unwrap();
         let thread = thread::spawn(|| planning.run());
-        let mut outbound = Outbound::default();
+        let mut outbound = OutboundEndpoint::default();
         update(&mut outbound);
-        assert!(matches!(send(&mut outbound), Err(SendError::BelowFloor)));
+        assert!(matches!(send(&mut outbound), Err(SymbolSendError::BelowFloor)));
         to_planning.send(request(None, CHANNELS)).unwrap();
         drop(to_planning);
         update(&mut outbound);

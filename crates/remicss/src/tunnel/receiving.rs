@@ -13,25 +13,25 @@ use std::time::Duration;
 use model::ChannelSubset;
 use tracing::{debug, info, warn};
 use tun::ip::{packet_len, source};
-use tun::{Checksum, Coalescer, Device, Superpacket};
+use tun::{ChecksumState, PacketCoalescer, Superpacket, TunDevice};
 use zeroize::Zeroizing;
 
-use super::planning::Request;
-use super::sending::Command;
-use super::shared::{Clock, lock};
-use super::waker::Waker;
-use crate::control::path_manager::DatagramLimit;
+use super::planning::TunnelPlanRequest;
+use super::sending::SendingCommand;
+use super::shared::{TunnelClock, lock};
+use super::waker::ThreadWaker;
+use crate::control::path_prober::DatagramLimit;
 use crate::control::unverified::UnverifiedCounts;
-use crate::endpoint::event::{Event, PacketSink};
-use crate::endpoint::inbound::Inbound;
+use crate::endpoint::event::{PacketSink, TunnelEvent};
+use crate::endpoint::inbound::InboundEndpoint;
 use crate::endpoint::outbound::SenderUpdate;
-use crate::endpoint::shared_state::SharedState;
-use crate::recv::receiver::{ChannelCounts, ReceiverCounts};
+use crate::endpoint::shared_state::EndpointSharedState;
+use crate::recv::receiver::{ReceivedChannelCounts, SymbolReceiverCounts};
 use crate::tunnel::allowed_sources::AllowedSources;
-use crate::wire::control::ChannelState;
-use crate::wire::datagram::Kind;
-use crate::wire::keys::Keys;
-use udp::{RecvBuffer, Socket};
+use crate::wire::control::TunnelChannelState;
+use crate::wire::datagram::SymbolKind;
+use crate::wire::keys::TunnelKeys;
+use udp::{DatagramReceiveBuffer, UdpBatchSocket};
 
 /// The maximum number of reads of a channel before the others are read.
 const MAX_READS: usize = 4;
@@ -41,16 +41,16 @@ const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the thread.
 pub(super) struct ReceivingThread {
-    pub(super) device: Arc<Device>,
-    pub(super) channels: Vec<Socket>,
-    pub(super) inbound: Inbound,
-    pub(super) waker: Waker,
-    pub(super) clock: Clock,
-    pub(super) shared: Arc<Mutex<SharedState>>,
+    pub(super) device: Arc<TunDevice>,
+    pub(super) channels: Vec<UdpBatchSocket>,
+    pub(super) inbound: InboundEndpoint,
+    pub(super) waker: ThreadWaker,
+    pub(super) clock: TunnelClock,
+    pub(super) shared: Arc<Mutex<EndpointSharedState>>,
     pub(super) counts: Arc<Mutex<ReceivingCounts>>,
-    pub(super) sending: Sender<Command>,
-    pub(super) sending_waker: Waker,
-    pub(super) planning: Sender<Request>,
+    pub(super) sending: Sender<SendingCommand>,
+    pub(super) sending_waker: ThreadWaker,
+    pub(super) planning: Sender<TunnelPlanRequest>,
     /// The MTU of the tunnel's device, and its minimum and maximum.
     pub(super) mtu: usize,
     pub(super) mtu_range: RangeInclusive<usize>,
@@ -67,11 +67,11 @@ pub(super) struct ReceivingThread {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReceivingCounts {
     /// Of the current association.
-    pub(super) receiver: ReceiverCounts,
+    pub(super) receiver: SymbolReceiverCounts,
     /// The highest number of a symbol that has verified.
     pub(super) highest: u64,
     /// Of each of its channels.
-    pub(super) channels: Vec<ChannelCounts>,
+    pub(super) channels: Vec<ReceivedChannelCounts>,
     /// The peer's address on each channel, if there is a peer.
     pub(super) peers: Vec<SocketAddr>,
     /// Counts of datagrams that were not from the peer, for each channel since the start.
@@ -91,8 +91,8 @@ pub(super) struct ReceivingCounts {
 impl ReceivingThread {
     /// Receives until it is stopped.
     pub(super) fn run(mut self) {
-        let mut buffer = RecvBuffer::new();
-        let mut arena = PacketBuffer::new(self.sources.clone());
+        let mut buffer = DatagramReceiveBuffer::new();
+        let mut arena = ReceivedPacketBuffer::new(self.sources.clone());
         let mut merges_udp = self.device.supports_uso();
         let mut device_checks = DeviceChecks::new(&self.channels);
         while !self.stops.load(Ordering::Relaxed) {
@@ -112,7 +112,12 @@ impl ReceivingThread {
     }
 
     /// Reads the datagrams of a channel.
-    fn receive(&mut self, channel: usize, buffer: &mut RecvBuffer, arena: &mut PacketBuffer) {
+    fn receive(
+        &mut self,
+        channel: usize,
+        buffer: &mut DatagramReceiveBuffer,
+        arena: &mut ReceivedPacketBuffer,
+    ) {
         for _ in 0..MAX_READS {
             let more = match buffer.receive(&self.channels[channel]) {
                 Ok(more) => more,
@@ -132,7 +137,7 @@ impl ReceivingThread {
     }
 
     /// Does what is due, and informs the other threads.
-    fn handle_timeout(&mut self, arena: &mut PacketBuffer) {
+    fn handle_timeout(&mut self, arena: &mut ReceivedPacketBuffer) {
         let now = self.clock.now();
         let mut shared = lock(&self.shared);
         let has_news = self.inbound.handle_timeout(&mut shared, now, arena);
@@ -150,13 +155,13 @@ impl ReceivingThread {
         }
         for change in changes {
             match change.now {
-                ChannelState::Up => info!("{change}"),
-                ChannelState::Down | ChannelState::Quarantine => warn!("{change}"),
+                TunnelChannelState::Up => info!("{change}"),
+                TunnelChannelState::Down | TunnelChannelState::Quarantine => warn!("{change}"),
             }
         }
         if let Some(snapshot) = snapshot {
             // If the planner has ended, this thread is about to end, too.
-            let _ = self.planning.send(Request { keys, snapshot });
+            let _ = self.planning.send(TunnelPlanRequest { keys, snapshot });
         }
         let mut counts = lock(&self.counts);
         counts.unverified = self.inbound.unverified();
@@ -175,7 +180,7 @@ impl ReceivingThread {
         let packet = datagram.saturating_sub(self.overhead).min(most);
         let mtu = packet.max(least);
         let clamped = if is_measured { packet } else { self.mtu.min(most) };
-        let _ = self.sending.send(Command::MaxDatagramLen { datagram, packet: clamped });
+        let _ = self.sending.send(SendingCommand::MaxDatagramLen { datagram, packet: clamped });
         self.sending_waker.wake();
         if !is_measured || mtu == self.mtu {
             debug!("the channels carry datagrams of {datagram} bytes");
@@ -191,38 +196,38 @@ impl ReceivingThread {
     }
 
     /// Handles an event. Returns the keys of a new association.
-    fn handle_event(&mut self, event: Event) -> Option<Keys> {
+    fn handle_event(&mut self, event: TunnelEvent) -> Option<TunnelKeys> {
         match event {
-            Event::Associated { keys, peers } => {
+            TunnelEvent::Associated { keys, peers } => {
                 log_members(keys.members, peers.len());
                 lock(&self.counts).is_associated = true;
-                let _ = self.sending.send(Command::Peers(peers));
+                let _ = self.sending.send(SendingCommand::Peers(peers));
                 return Some(keys);
             }
-            Event::Moved { channel, to } => {
+            TunnelEvent::Moved { channel, to } => {
                 info!("channel {}: the peer is at {to} now", channel + 1);
-                let _ = self.sending.send(Command::Peer { channel, to });
+                let _ = self.sending.send(SendingCommand::Peer { channel, to });
                 self.sending_waker.wake();
             }
-            Event::MoveRejected { channel, to, reason } => {
+            TunnelEvent::MoveRejected { channel, to, reason } => {
                 warn!("channel {}: the peer's shares came from {to}, {reason}", channel + 1);
             }
-            Event::UnverifiedDatagrams(report) => warn!("{report}"),
-            Event::MaxDatagramLen(limit) => self.set_max_datagram_len(limit),
-            Event::PathMtu(change) if change.is_warning() => warn!("{change}"),
-            Event::PathMtu(change) if change.is_usual() => debug!("{change}"),
-            Event::PathMtu(change) => info!("{change}"),
-            Event::Gone => {
+            TunnelEvent::UnverifiedDatagrams(report) => warn!("{report}"),
+            TunnelEvent::MaxDatagramLen(limit) => self.set_max_datagram_len(limit),
+            TunnelEvent::PathMtu(change) if change.is_warning() => warn!("{change}"),
+            TunnelEvent::PathMtu(change) if change.is_routine() => debug!("{change}"),
+            TunnelEvent::PathMtu(change) => info!("{change}"),
+            TunnelEvent::Gone => {
                 lock(&self.counts).is_associated = false;
-                let _ = self.sending.send(Command::Update(SenderUpdate::Dissociate));
+                let _ = self.sending.send(SendingCommand::Update(SenderUpdate::Dissociate));
                 self.sending_waker.wake();
                 warn!("the peer does not answer");
             }
-            Event::Failed(failure) => warn!("{failure}; trying again"),
-            Event::Refused { channel: Some(channel), reason } => {
+            TunnelEvent::Failed(failure) => warn!("{failure}; trying again"),
+            TunnelEvent::Refused { channel: Some(channel), reason } => {
                 warn!("channel {}: {reason}", channel + 1);
             }
-            Event::Refused { channel: None, reason } => warn!("{reason}"),
+            TunnelEvent::Refused { channel: None, reason } => warn!("{reason}"),
         }
         None
     }
@@ -238,12 +243,12 @@ struct DeviceChecks {
 }
 
 impl DeviceChecks {
-    fn new(channels: &[Socket]) -> Self {
+    fn new(channels: &[UdpBatchSocket]) -> Self {
         let has_device = channels.iter().any(|channel| channel.device().is_some());
         Self { due: has_device.then_some(Duration::ZERO), failed: ChannelSubset::EMPTY }
     }
 
-    fn handle_timeout(&mut self, channels: &[Socket], now: Duration) {
+    fn handle_timeout(&mut self, channels: &[UdpBatchSocket], now: Duration) {
         let Some(due) = self.due.as_mut().filter(|due| **due <= now) else { return };
         *due = now.saturating_add(DEVICE_CHECK_INTERVAL);
         let mut failed = ChannelSubset::EMPTY;
@@ -290,9 +295,9 @@ fn log_members(members: ChannelSubset, channels: usize) {
 }
 
 /// Received packets that are not written yet.
-struct PacketBuffer {
+struct ReceivedPacketBuffer {
     bytes: Zeroizing<Vec<u8>>,
-    packets: Vec<(Range<usize>, Checksum)>,
+    packets: Vec<(Range<usize>, ChecksumState)>,
     malformed: u64,
     sources: AllowedSources,
     foreign: ForeignSources,
@@ -323,11 +328,11 @@ impl ForeignSources {
     }
 }
 
-impl PacketSink for PacketBuffer {
-    fn take(&mut self, kind: Kind, packets: &[u8]) {
+impl PacketSink for ReceivedPacketBuffer {
+    fn take(&mut self, kind: SymbolKind, packets: &[u8]) {
         let checksum = match kind {
-            Kind::PartialPacket => Checksum::Partial,
-            Kind::Packet | Kind::Control | Kind::Part => Checksum::Complete,
+            SymbolKind::PartialPacket => ChecksumState::Partial,
+            SymbolKind::Packet | SymbolKind::Control | SymbolKind::Part => ChecksumState::Complete,
         };
         let mut rest = packets;
         while let Some(length) = packet_len(rest) {
@@ -346,7 +351,7 @@ impl PacketSink for PacketBuffer {
     }
 }
 
-impl PacketBuffer {
+impl ReceivedPacketBuffer {
     fn new(sources: AllowedSources) -> Self {
         Self {
             bytes: Zeroizing::default(),
@@ -358,7 +363,12 @@ impl PacketBuffer {
     }
 
     /// Writes all packets to the device, coalesced into superpackets.
-    fn write(&mut self, device: &Device, merges_udp: &mut bool, counts: &Mutex<ReceivingCounts>) {
+    fn write(
+        &mut self,
+        device: &TunDevice,
+        merges_udp: &mut bool,
+        counts: &Mutex<ReceivingCounts>,
+    ) {
         let foreign = self.foreign.count - self.foreign.counted;
         if self.packets.is_empty() && self.malformed == 0 && foreign == 0 {
             return;
@@ -376,7 +386,7 @@ impl PacketBuffer {
                 refused += u64::from(device.write(&segment.slices()).is_err());
             }
         };
-        let mut coalescer = Coalescer::new(*merges_udp);
+        let mut coalescer = PacketCoalescer::new(*merges_udp);
         for (place, checksum) in &self.packets {
             let packet = &self.bytes[place.clone()];
             if coalescer.push(packet, *checksum, &mut hand_over).is_err() {

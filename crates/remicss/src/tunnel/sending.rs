@@ -11,21 +11,21 @@ use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
 use tracing::warn;
 use tun::ip::{clamp_mss, flow, packet_len};
-use tun::{Checksum, Device, MAX_FRAME_LEN, Segments};
-use udp::{Batch, Socket};
+use tun::{ChecksumState, FrameSegments, MAX_FRAME_LEN, TunDevice};
+use udp::{DatagramBatch, UdpBatchSocket};
 use zeroize::Zeroizing;
 
 use super::error::TunnelError;
-use super::shared::{Clock, lock};
-use super::waker::Waker;
-use crate::endpoint::outbound::{Outbound, SenderUpdate};
-use crate::endpoint::shared_state::SharedState;
+use super::shared::{TunnelClock, lock};
+use super::waker::ThreadWaker;
+use crate::endpoint::outbound::{OutboundEndpoint, SenderUpdate};
+use crate::endpoint::shared_state::EndpointSharedState;
 use crate::send::codel_queue::{self, CoDelQueue};
-use crate::send::sender::{SendError, SenderCounts};
-use crate::wire::datagram::Kind;
+use crate::send::sender::{SymbolSendError, SymbolSenderCounts};
+use crate::wire::datagram::SymbolKind;
 
 /// A command to this thread.
-pub(super) enum Command {
+pub(super) enum SendingCommand {
     /// For the sending half.
     Update(SenderUpdate),
     /// The peer's address on each channel.
@@ -51,12 +51,12 @@ const FLUSH_LEN: usize = 128 << 10;
 
 /// The state of the thread.
 pub(super) struct SendingThread {
-    pub(super) device: Arc<Device>,
-    pub(super) channels: Vec<Socket>,
-    pub(super) commands: Receiver<Command>,
-    pub(super) waker: Waker,
-    pub(super) clock: Clock,
-    pub(super) shared: Arc<Mutex<SharedState>>,
+    pub(super) device: Arc<TunDevice>,
+    pub(super) channels: Vec<UdpBatchSocket>,
+    pub(super) commands: Receiver<SendingCommand>,
+    pub(super) waker: ThreadWaker,
+    pub(super) clock: TunnelClock,
+    pub(super) shared: Arc<Mutex<EndpointSharedState>>,
     pub(super) counts: Arc<Mutex<SendingCounts>>,
     /// The MTU to which the MSS of TCP connections is clamped.
     pub(super) clamped_mtu: usize,
@@ -66,7 +66,7 @@ pub(super) struct SendingThread {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SendingCounts {
     /// Of the current association.
-    pub(super) sender: SenderCounts,
+    pub(super) sender: SymbolSenderCounts,
     /// The number of its symbols for each threshold, a few tenths of a second ago.
     pub(super) uses: Vec<(ShareSelection, u64)>,
     /// Datagrams that the kernel refused, on each channel.
@@ -80,9 +80,9 @@ pub(super) struct SendingCounts {
 /// The loop of the thread.
 struct SendLoop {
     thread: SendingThread,
-    outbound: Outbound,
+    outbound: OutboundEndpoint,
     peers: Vec<SocketAddr>,
-    batches: Vec<Batch>,
+    batches: Vec<DatagramBatch>,
     /// Frames that were read while channels were busy.
     queue: CoDelQueue,
     /// The buffer for frames that are read while another is sent.
@@ -100,11 +100,11 @@ impl SendingThread {
     pub(super) fn run(self) -> Result<(), TunnelError> {
         // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
-        let batches = self.channels.iter().map(|_| Batch::default()).collect();
+        let batches = self.channels.iter().map(|_| DatagramBatch::default()).collect();
         lock(&self.counts).refused = vec![0; self.channels.len()];
         let work = SendLoop {
             thread: self,
-            outbound: Outbound::default(),
+            outbound: OutboundEndpoint::default(),
             peers: Vec::new(),
             batches,
             queue: CoDelQueue::default(),
@@ -153,17 +153,17 @@ impl SendLoop {
     fn handle_timeout(&mut self) -> Duration {
         while let Ok(command) = self.thread.commands.try_recv() {
             match command {
-                Command::Update(update) => self.outbound.handle_update(update),
-                Command::Peers(peers) => {
+                SendingCommand::Update(update) => self.outbound.handle_update(update),
+                SendingCommand::Peers(peers) => {
                     self.peers = peers;
                     self.due = Duration::ZERO;
                 }
-                Command::Peer { channel, to } => self.peers[channel] = to,
-                Command::MaxDatagramLen { datagram, packet } => {
+                SendingCommand::Peer { channel, to } => self.peers[channel] = to,
+                SendingCommand::MaxDatagramLen { datagram, packet } => {
                     self.outbound.set_max_datagram_len(datagram);
                     self.thread.clamped_mtu = packet;
                 }
-                Command::Stop => self.is_over = true,
+                SendingCommand::Stop => self.is_over = true,
             }
         }
         let now = self.thread.clock.now();
@@ -182,11 +182,11 @@ impl SendLoop {
     /// Sends a frame's packets from index `first`, each as a symbol. The last symbol includes
     /// packets from the queue.
     fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), TunnelError> {
-        let Some(segments) = Segments::parse(frame) else { return Ok(()) };
+        let Some(segments) = FrameSegments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
         let kind = match checksum {
-            Checksum::Complete => Kind::Packet,
-            Checksum::Partial => Kind::PartialPacket,
+            ChecksumState::Complete => SymbolKind::Packet,
+            ChecksumState::Partial => SymbolKind::PartialPacket,
         };
         let mtu = self.thread.clamped_mtu;
         let longest = now + codel_queue::MAX_WAIT;
@@ -216,14 +216,14 @@ impl SendLoop {
     /// Adds queued packets of the same flow to the current symbol. So small packets share headers
     /// when channels are the bottleneck. Otherwise the queue is empty, and no packet waits for
     /// others.
-    fn take_along(&mut self, checksum: Checksum, to: u16) {
+    fn take_along(&mut self, checksum: ChecksumState, to: u16) {
         if self.queue.is_empty() {
             return;
         }
         let now = self.thread.clock.now();
         while let Some((symbol, max_len)) = self.outbound.symbol() {
             let fits = |frame: &[u8]| {
-                Segments::parse(frame).is_some_and(|segments| {
+                FrameSegments::parse(frame).is_some_and(|segments| {
                     let packet = segments.packet();
                     segments.count() == 1
                         && packet.len() <= max_len
@@ -235,7 +235,7 @@ impl SendLoop {
             let Some(next) = self.queue.pop_if(now, fits) else { return };
             if next.drop_first_packet {
                 self.count_dropped(1);
-            } else if let Some(segments) = Segments::parse(&next.frame) {
+            } else if let Some(segments) = FrameSegments::parse(&next.frame) {
                 append(&segments, 0, self.thread.clamped_mtu, symbol);
             }
         }
@@ -249,16 +249,16 @@ impl SendLoop {
     }
 
     /// Sends the current symbol, when its channels are ready.
-    fn finish(&mut self, kind: Kind, flow: u16) -> Result<(), TunnelError> {
+    fn finish(&mut self, kind: SymbolKind, flow: u16) -> Result<(), TunnelError> {
         while !self.is_over {
             let now = self.thread.clock.now();
             match self.outbound.finish(kind, flow, now, &mut self.batches) {
-                Err(SendError::Wait(until)) => {
+                Err(SymbolSendError::Wait(until)) => {
                     self.flush();
                     self.wait(until)?;
                     self.handle_timeout();
                 }
-                Err(SendError::Full) => self.flush(),
+                Err(SymbolSendError::Full) => self.flush(),
                 // It was sent, or dropped and counted.
                 Ok(_) | Err(_) => return Ok(()),
             }
@@ -333,7 +333,7 @@ fn log_gso_error(channel: usize, error: i32) {
 
 /// Appends a segment to a symbol, with its MSS clamped to an MTU, and returns it.
 fn append<'a>(
-    segments: &Segments<'_>,
+    segments: &FrameSegments<'_>,
     index: usize,
     mtu: usize,
     symbol: &'a mut Vec<u8>,

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// The time since a tunnel was set up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(pub(super) Instant);
+pub(super) struct TunnelClock(pub(super) Instant);
 
-impl Clock {
+impl TunnelClock {
     pub(super) fn now(self) -> Duration {
         self.0.elapsed()
     }

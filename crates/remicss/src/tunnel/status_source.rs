@@ -3,46 +3,49 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::{Averages, ChannelSet, Schedule, ShareSelection};
+use model::{ChannelSet, ScheduleAverages, ShareSchedule, ShareSelection};
 
 use super::planning::CurrentPlan;
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
-use super::shared::{Clock, lock};
-use crate::control::estimate::{Estimate, RateSource};
-use crate::endpoint::shared_state::{ChannelSnapshot, SharedState};
+use super::shared::{TunnelClock, lock};
+use crate::control::estimate::{ChannelEstimate, RateSource};
+use crate::endpoint::shared_state::{ChannelSnapshot, EndpointSharedState};
 use crate::recv::reassembly::ReassemblyCounts;
 use crate::recv::reorder_buffer::ReorderCounts;
-use crate::status::{Achieved, ChannelStatus, Dropped, Predicted, Status, Waited};
-use crate::wire::control::ChannelState;
+use crate::status::{
+    DropCounts, MeasuredProperties, PredictedProperties, ReorderStatus, TunnelChannelStatus,
+    TunnelStatus,
+};
+use crate::wire::control::TunnelChannelState;
 
 /// Reports the status of a tunnel at any time. Clones report on the same tunnel.
 #[derive(Clone)]
-pub struct StatusSource {
+pub struct TunnelStatusSource {
     pub(super) device: String,
-    pub(super) clock: Clock,
+    pub(super) clock: TunnelClock,
     pub(super) risks: Vec<f64>,
-    pub(super) shared: Arc<Mutex<SharedState>>,
+    pub(super) shared: Arc<Mutex<EndpointSharedState>>,
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
     pub(super) plan: Arc<Mutex<CurrentPlan>>,
 }
 
-impl StatusSource {
+impl TunnelStatusSource {
     /// The current status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> TunnelStatus {
         let now = self.clock.now();
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
         // Without a peer there is no plan.
         let plan = lock(&self.plan).clone();
         let predicted = plan.averages.filter(|_| receiving.is_associated);
-        Status {
+        TunnelStatus {
             device: self.device.clone(),
             uptime_s: now.as_secs_f64(),
             associated: receiving.is_associated,
             achieved: self.achieved(now, &sending, &receiving),
-            predicted: predicted.map(|averages| Predicted {
+            predicted: predicted.map(|averages| PredictedProperties {
                 kappa: averages.kappa,
                 mu: averages.mu,
                 risk: self.if_known(averages.risk),
@@ -57,13 +60,13 @@ impl StatusSource {
         }
     }
 
-    fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> Waited {
+    fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> ReorderStatus {
         let shared = lock(&self.shared);
         let window = shared.monitor.as_ref().map(|monitor| monitor.reorder_window(now));
-        let ReorderCounts { in_order, after_loss, after_time, for_room, .. } =
+        let ReorderCounts { in_order, after_loss, after_time, released_early: for_room, .. } =
             receiving.receiver.released;
         let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
-        Waited { window_ms, in_order, after_loss, after_time, for_room }
+        ReorderStatus { window_ms, in_order, after_loss, after_time, for_room }
     }
 
     fn achieved(
@@ -71,11 +74,11 @@ impl StatusSource {
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
-    ) -> Achieved {
+    ) -> MeasuredProperties {
         let (sender, receiver, highest) = (&sending.sender, &receiving.receiver, receiving.highest);
         let mean = |sum: u64| part(sum, sender.symbols);
         let modelled = self.modelled(now, &sending.uses);
-        Achieved {
+        MeasuredProperties {
             kappa: mean(sender.k_sum),
             mu: mean(sender.m_sum),
             risk: modelled.and_then(|averages| self.if_known(averages.risk)),
@@ -91,13 +94,13 @@ impl StatusSource {
 
     /// The model's averages for thresholds with these numbers of uses.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<Averages> {
+    fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<ScheduleAverages> {
         let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
         let channels = ChannelSnapshot::new(&estimates, &self.risks).channels;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
         let parts =
             uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
-        Some(Schedule::new(parts).ok()?.averages(&ChannelSet::new(channels).ok()?))
+        Some(ShareSchedule::new(parts).ok()?.averages(&ChannelSet::new(channels).ok()?))
     }
 
     fn channels(
@@ -106,14 +109,15 @@ impl StatusSource {
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
         plan: &CurrentPlan,
-    ) -> Vec<ChannelStatus> {
+    ) -> Vec<TunnelChannelStatus> {
         let shared = lock(&self.shared);
         let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
-        let known: Vec<Known> = shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
-            let states = monitor.incoming(shared.quarantined).into_iter();
-            let known = |(estimate, incoming)| Known { estimate, incoming };
-            monitor.estimates(now).into_iter().zip(states).map(known).collect()
-        });
+        let known: Vec<AssociatedChannel> =
+            shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
+                let states = monitor.incoming(shared.quarantined).into_iter();
+                let known = |(estimate, incoming)| AssociatedChannel { estimate, incoming };
+                monitor.estimates(now).into_iter().zip(states).map(known).collect()
+            });
         let paths = if shared.monitor.is_some() { shared.path_mtus.clone() } else { Vec::new() };
         drop(shared);
         let channel = |(index, risk): (usize, &f64)| {
@@ -127,7 +131,7 @@ impl StatusSource {
             // Loss and delay are measured by the same messages.
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
-            ChannelStatus {
+            TunnelChannelStatus {
                 state_out: known.map(|known| state(known.estimate.state).into()),
                 state_in: known.map(|known| state(known.incoming).into()),
                 missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),
@@ -164,9 +168,9 @@ impl StatusSource {
 }
 
 /// What is known of a channel during an association.
-struct Known {
-    estimate: Estimate,
-    incoming: ChannelState,
+struct AssociatedChannel {
+    estimate: ChannelEstimate,
+    incoming: TunnelChannelState,
 }
 
 /// The name of a rate's source.
@@ -179,11 +183,11 @@ fn source(source: RateSource) -> &'static str {
     }
 }
 
-fn name(state: ChannelState) -> &'static str {
+fn name(state: TunnelChannelState) -> &'static str {
     match state {
-        ChannelState::Up => "up",
-        ChannelState::Down => "down",
-        ChannelState::Quarantine => "quarantine",
+        TunnelChannelState::Up => "up",
+        TunnelChannelState::Down => "down",
+        TunnelChannelState::Quarantine => "quarantine",
     }
 }
 
@@ -198,17 +202,17 @@ fn part(count: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| count as f64 / all as f64)
 }
 
-fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
+fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> DropCounts {
     let (sender, receiver) = (&sending.sender, &receiving.receiver);
     let ReassemblyCounts { tampered, corrected, unjoined, .. } = receiver.reassembled;
-    Dropped {
+    DropCounts {
         unconnected: sending.unconnected,
         below_floor: sender.below_floor,
         too_long: sender.too_long,
         queued: sending.queued,
         wrong_source: receiving.unverified.iter().map(|strange| strange.wrong_source).sum(),
         wrong_token: receiving.unverified.iter().map(|strange| strange.wrong_token).sum(),
-        malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
+        malformed: receiver.malformed + receiver.invalid_threshold + receiving.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),
         unjoined,

@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Wakes the thread that waits with it. Clones wake the same thread.
 #[derive(Clone, Debug)]
-pub(super) struct Waker(Arc<OwnedFd>);
+pub(super) struct ThreadWaker(Arc<OwnedFd>);
 
-impl Waker {
+impl ThreadWaker {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }

@@ -16,14 +16,14 @@ pub(crate) struct LiveIndex(pub(crate) usize);
 
 impl ConfiguredIndex {
     /// The place of this channel among `live`; `None` if it is not one of them.
-    pub(crate) fn among(self, live: ChannelSubset) -> Option<LiveIndex> {
+    pub(crate) fn live_index(self, live: ChannelSubset) -> Option<LiveIndex> {
         live.iter().position(|channel| channel == self.0).map(LiveIndex)
     }
 }
 
 impl LiveIndex {
     /// The channel at this place among `live`; `None` if there are fewer.
-    pub(crate) fn of(self, live: ChannelSubset) -> Option<ConfiguredIndex> {
+    pub(crate) fn configured_index(self, live: ChannelSubset) -> Option<ConfiguredIndex> {
         live.iter().nth(self.0).map(ConfiguredIndex)
     }
 }
@@ -35,12 +35,15 @@ mod tests {
     #[test]
     fn live_channels_are_counted_without_gaps() {
         let live: ChannelSubset = [1, 3, 4].into_iter().collect();
-        let among = [0, 1, 2, 3, 4].map(|channel| ConfiguredIndex(channel).among(live));
+        let among = [0, 1, 2, 3, 4].map(|channel| ConfiguredIndex(channel).live_index(live));
         let expected = [None, Some(0), None, Some(1), Some(2)].map(|place| place.map(LiveIndex));
         assert_eq!(among, expected);
         for place in among.into_iter().flatten() {
-            assert_eq!(place.of(live).and_then(|channel| channel.among(live)), Some(place));
+            assert_eq!(
+                place.configured_index(live).and_then(|channel| channel.live_index(live)),
+                Some(place)
+            );
         }
-        assert_eq!(LiveIndex(3).of(live), None);
+        assert_eq!(LiveIndex(3).configured_index(live), None);
     }
 }

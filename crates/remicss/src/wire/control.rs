@@ -35,7 +35,7 @@ const WANTS_KEYS: u8 = 0x40;
 /// The state of a channel, as the end that receives on it sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum ChannelState {
+pub enum TunnelChannelState {
     /// Shares arrive on it.
     #[default]
     Up = 0,
@@ -47,7 +47,7 @@ pub enum ChannelState {
 
 /// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct ControlMessage {
     /// The number of the message, counted from 1 at each end.
     pub number: u32,
     /// The time of sending, in µs of the sender's clock, below 2^62.
@@ -57,22 +57,22 @@ pub struct Message {
     /// Whether the sender requests new keys, because too many joins have failed under these.
     pub wants_keys: bool,
     /// One report for each channel, 1 to [`MAX_CHANNELS`].
-    pub reports: Vec<Report>,
+    pub reports: Vec<ChannelReport>,
 }
 
 /// The report on a channel, from the end that receives on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ChannelReport {
     /// The channel's state.
-    pub state: ChannelState,
+    pub state: TunnelChannelState,
     /// The control shares that have arrived since the last message, the oldest first, at most
     /// [`MAX_ARRIVALS`].
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: Vec<ControlShareArrival>,
 }
 
 /// The arrival of a control share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct ControlShareArrival {
     /// The message's number, from 1.
     pub number: u32,
     /// The time from the arrival to the sending of this message, in µs.
@@ -83,7 +83,7 @@ pub struct Arrival {
 
 /// Bytes that are not a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ControlError {
+pub enum ControlMessageError {
     /// Too few bytes, or too many.
     #[error("a control message of {0} bytes is none")]
     Length(usize),
@@ -101,13 +101,13 @@ pub enum ControlError {
     ChannelState(u8),
 }
 
-impl Message {
+impl ControlMessage {
     /// Parses a message.
     ///
     /// # Errors
     /// If the bytes are not exactly one message.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
-        let too_short = ControlError::Length(bytes.len());
+    pub fn parse(bytes: &[u8]) -> Result<Self, ControlMessageError> {
+        let too_short = ControlMessageError::Length(bytes.len());
         let mut rest = bytes;
         let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
@@ -115,24 +115,25 @@ impl Message {
         let (is_active, wants_keys) = (n & ACTIVE != 0, n & WANTS_KEYS != 0);
         let n = n & !(ACTIVE | WANTS_KEYS);
         if number == 0 {
-            return Err(ControlError::Number);
+            return Err(ControlMessageError::Number);
         }
         if sent_us >= LATEST_US {
-            return Err(ControlError::Time);
+            return Err(ControlMessageError::Time);
         }
         if !(1..=MAX_CHANNELS).contains(&usize::from(n)) {
-            return Err(ControlError::Channels(n));
+            return Err(ControlMessageError::Channels(n));
         }
         let mut reports = Vec::with_capacity(usize::from(n));
         for _ in 0..n {
             let [first] = take(&mut rest).ok_or(too_short)?;
-            let (state, count) = parse_state(first).ok_or(ControlError::ChannelState(first))?;
+            let (state, count) =
+                parse_state(first).ok_or(ControlMessageError::ChannelState(first))?;
             let arrivals = (0..count).map(|_| take_arrival(&mut rest).ok_or(too_short));
             let arrivals = arrivals.collect::<Result<Vec<_>, _>>()?;
             if arrivals.iter().any(|arrival| arrival.number == 0) {
-                return Err(ControlError::Number);
+                return Err(ControlMessageError::Number);
             }
-            reports.push(Report { state, arrivals });
+            reports.push(ChannelReport { state, arrivals });
         }
         if rest.is_empty() {
             Ok(Self { number, sent_us, is_active, wants_keys, reports })
@@ -166,19 +167,19 @@ impl Message {
     }
 }
 
-fn parse_state(byte: u8) -> Option<(ChannelState, usize)> {
+fn parse_state(byte: u8) -> Option<(TunnelChannelState, usize)> {
     let state = match byte >> 4 {
-        0 => ChannelState::Up,
-        1 => ChannelState::Down,
-        2 => ChannelState::Quarantine,
+        0 => TunnelChannelState::Up,
+        1 => TunnelChannelState::Down,
+        2 => TunnelChannelState::Quarantine,
         _ => return None,
     };
     let count = usize::from(byte & 0x0f);
     (count <= MAX_ARRIVALS).then_some((state, count))
 }
 
-fn take_arrival(rest: &mut &[u8]) -> Option<Arrival> {
-    Some(Arrival {
+fn take_arrival(rest: &mut &[u8]) -> Option<ControlShareArrival> {
+    Some(ControlShareArrival {
         number: u32::from_be_bytes(take(rest)?),
         age_us: u32::from_be_bytes(take(rest)?),
         received: u32::from_be_bytes(take(rest)?),
@@ -201,13 +202,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn message() -> Message {
-        let arrivals = vec![Arrival { number: 7, age_us: 0x0102_0304, received: 9 }];
+    fn message() -> ControlMessage {
+        let arrivals = vec![ControlShareArrival { number: 7, age_us: 0x0102_0304, received: 9 }];
         let reports = vec![
-            Report { state: ChannelState::Up, arrivals },
-            Report { state: ChannelState::Quarantine, arrivals: Vec::new() },
+            ChannelReport { state: TunnelChannelState::Up, arrivals },
+            ChannelReport { state: TunnelChannelState::Quarantine, arrivals: Vec::new() },
         ];
-        Message { number: 5, sent_us: 1000, is_active: true, wants_keys: false, reports }
+        ControlMessage { number: 5, sent_us: 1000, is_active: true, wants_keys: false, reports }
     }
 
     #[test]
@@ -218,15 +219,16 @@ mod tests {
             &[0x20],
         ];
         assert_eq!(message().encode(), expected.concat());
-        let wants = Message { wants_keys: true, is_active: false, ..message() };
+        let wants = ControlMessage { wants_keys: true, is_active: false, ..message() };
         assert_eq!(wants.encode()[12], 0x42);
     }
 
     #[test]
     fn the_longest_fits_everywhere() {
-        let arrival = Arrival { number: 1, age_us: 1, received: 1 };
-        let report = Report { state: ChannelState::Up, arrivals: vec![arrival; MAX_ARRIVALS] };
-        let longest = Message { reports: vec![report; MAX_CHANNELS], ..message() };
+        let arrival = ControlShareArrival { number: 1, age_us: 1, received: 1 };
+        let report =
+            ChannelReport { state: TunnelChannelState::Up, arrivals: vec![arrival; MAX_ARRIVALS] };
+        let longest = ControlMessage { reports: vec![report; MAX_CHANNELS], ..message() };
         assert_eq!(longest.encode().len(), 605);
     }
 
@@ -235,20 +237,23 @@ mod tests {
         let changed = |place: usize, value: u8| {
             let mut bytes = message().encode();
             bytes[place] = value;
-            Message::parse(&bytes).unwrap_err()
+            ControlMessage::parse(&bytes).unwrap_err()
         };
-        assert_eq!(changed(3, 0), ControlError::Number);
-        assert_eq!(changed(17, 0), ControlError::Number);
-        assert_eq!(changed(4, 0x40), ControlError::Time);
-        assert_eq!(changed(12, 0), ControlError::Channels(0));
-        assert_eq!(changed(12, 17), ControlError::Channels(17));
-        assert_eq!(changed(13, 0x31), ControlError::ChannelState(0x31));
-        assert_eq!(changed(13, 0x04), ControlError::ChannelState(0x04));
+        assert_eq!(changed(3, 0), ControlMessageError::Number);
+        assert_eq!(changed(17, 0), ControlMessageError::Number);
+        assert_eq!(changed(4, 0x40), ControlMessageError::Time);
+        assert_eq!(changed(12, 0), ControlMessageError::Channels(0));
+        assert_eq!(changed(12, 17), ControlMessageError::Channels(17));
+        assert_eq!(changed(13, 0x31), ControlMessageError::ChannelState(0x31));
+        assert_eq!(changed(13, 0x04), ControlMessageError::ChannelState(0x04));
         let bytes = message().encode();
         for len in 0..bytes.len() {
-            assert_eq!(Message::parse(&bytes[..len]), Err(ControlError::Length(len)));
+            assert_eq!(ControlMessage::parse(&bytes[..len]), Err(ControlMessageError::Length(len)));
         }
-        assert_eq!(Message::parse(&[&bytes[..], &[0]].concat()), Err(ControlError::Length(28)));
+        assert_eq!(
+            ControlMessage::parse(&[&bytes[..], &[0]].concat()),
+            Err(ControlMessageError::Length(28))
+        );
     }
 
     proptest! {
@@ -260,21 +265,21 @@ mod tests {
                 1..=16,
             ),
         ) {
-            let reports = reports.into_iter().map(|(state, arrivals)| Report {
-                state: [ChannelState::Up, ChannelState::Down, ChannelState::Quarantine][state],
+            let reports = reports.into_iter().map(|(state, arrivals)| ChannelReport {
+                state: [TunnelChannelState::Up, TunnelChannelState::Down, TunnelChannelState::Quarantine][state],
                 arrivals: arrivals
                     .into_iter()
-                    .map(|(number, age_us, received)| Arrival { number, age_us, received })
+                    .map(|(number, age_us, received)| ControlShareArrival { number, age_us, received })
                     .collect(),
             });
             let reports = reports.collect();
-            let message = Message { number, sent_us, is_active, wants_keys, reports };
-            prop_assert_eq!(Message::parse(&message.encode()), Ok(message));
+            let message = ControlMessage { number, sent_us, is_active, wants_keys, reports };
+            prop_assert_eq!(ControlMessage::parse(&message.encode()), Ok(message));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
-            if let Ok(message) = Message::parse(&bytes) {
+            if let Ok(message) = ControlMessage::parse(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);
             }
         }

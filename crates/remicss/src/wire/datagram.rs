@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::wire::tokens::{ShareTokens, TOKEN_LEN, Token};
+use crate::wire::tokens::{DatagramToken, ShareTokens, TOKEN_LEN};
 
 /// The maximum number of channels: a threshold fits into half a byte.
 pub const MAX_CHANNELS: usize = 16;
@@ -19,7 +19,7 @@ pub const SEQUENCE_BITS: u32 = 24;
 /// What a symbol contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum SymbolKind {
     /// IP packets whose checksums are complete.
     Packet = 0,
     /// IP packets whose transport checksum is still to be computed: its field has the
@@ -33,7 +33,7 @@ pub enum Kind {
 
 /// The class of a datagram, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum DatagramClass {
     /// A share of a symbol.
     Share,
     /// A path datagram: a probe of the MTU, a challenge, or the answer to one of them.
@@ -42,7 +42,7 @@ pub enum Class {
     Handshake,
 }
 
-impl Class {
+impl DatagramClass {
     /// The class of a datagram. `None` if it is unknown.
     pub fn of(datagram: &[u8]) -> Option<Self> {
         match datagram.first()? >> 4 {
@@ -56,20 +56,20 @@ impl Class {
 
 /// The header of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct SymbolShareHeader {
     /// The content of the symbol.
-    pub kind: Kind,
+    pub kind: SymbolKind,
     /// The threshold k, from 1 to [`MAX_CHANNELS`].
     pub threshold: u8,
     /// The low [`SEQUENCE_BITS`] bits of the symbol's number.
     pub sequence: u32,
     /// The token of this datagram.
-    pub token: Token,
+    pub token: DatagramToken,
 }
 
 /// Bytes that are not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum HeaderError {
+pub enum SymbolShareHeaderError {
     /// Too few bytes for a header and a byte of share.
     #[error("a share of {0} bytes is too short")]
     Length(usize),
@@ -78,13 +78,13 @@ pub enum HeaderError {
     Kind(u8),
 }
 
-impl Header {
+impl SymbolShareHeader {
     /// The header of a share of symbol `number` on a channel.
     ///
     /// # Panics
     /// If the threshold is not from 1 to [`MAX_CHANNELS`], or there is no such channel.
     pub fn new(
-        kind: Kind,
+        kind: SymbolKind,
         threshold: u8,
         number: u64,
         channel: usize,
@@ -115,23 +115,23 @@ impl Header {
     ///
     /// # Errors
     /// If it is too short, or not a share.
-    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
-        let too_short = HeaderError::Length(datagram.len());
+    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), SymbolShareHeaderError> {
+        let too_short = SymbolShareHeaderError::Length(datagram.len());
         let (header, share) = datagram.split_first_chunk::<HEADER_LEN>().ok_or(too_short)?;
         if share.is_empty() {
             return Err(too_short);
         }
         let [first, s0, s1, s2, token @ ..] = *header;
         let kind = match first >> 4 {
-            0 => Kind::Packet,
-            1 => Kind::PartialPacket,
-            2 => Kind::Control,
-            7 => Kind::Part,
-            other => return Err(HeaderError::Kind(other)),
+            0 => SymbolKind::Packet,
+            1 => SymbolKind::PartialPacket,
+            2 => SymbolKind::Control,
+            7 => SymbolKind::Part,
+            other => return Err(SymbolShareHeaderError::Kind(other)),
         };
         let sequence = u32::from_be_bytes([0, s0, s1, s2]);
         let threshold = (first & 0x0f) + 1;
-        Ok((Self { kind, threshold, sequence, token: Token::new(token) }, share))
+        Ok((Self { kind, threshold, sequence, token: DatagramToken::new(token) }, share))
     }
 }
 
@@ -139,7 +139,7 @@ impl Header {
 ///
 /// # Panics
 /// If the threshold is not from 1 to [`MAX_CHANNELS`].
-pub fn first(kind: Kind, threshold: u8) -> u8 {
+pub fn first(kind: SymbolKind, threshold: u8) -> u8 {
     assert!((1..=MAX_CHANNELS).contains(&usize::from(threshold)), "1 <= k <= 16");
     (kind as u8) << 4 | (threshold - 1)
 }
@@ -169,27 +169,27 @@ mod tests {
 
     #[test]
     fn bytes_are_as_specified() {
-        let header = Header {
-            kind: Kind::PartialPacket,
+        let header = SymbolShareHeader {
+            kind: SymbolKind::PartialPacket,
             threshold: 3,
             sequence: 0x02_0304,
-            token: Token::new([11, 12, 13, 14, 15, 16, 17, 18]),
+            token: DatagramToken::new([11, 12, 13, 14, 15, 16, 17, 18]),
         };
         assert_eq!(header.encode(), [0x12, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 18]);
     }
 
     #[test]
     fn malformed_shares_are_rejected() {
-        assert_eq!(Header::parse(&[0; 12]), Err(HeaderError::Length(12)));
-        assert_eq!(Header::parse(&[]), Err(HeaderError::Length(0)));
-        assert_eq!(Header::parse(&[0x30; 19]), Err(HeaderError::Kind(3)));
+        assert_eq!(SymbolShareHeader::parse(&[0; 12]), Err(SymbolShareHeaderError::Length(12)));
+        assert_eq!(SymbolShareHeader::parse(&[]), Err(SymbolShareHeaderError::Length(0)));
+        assert_eq!(SymbolShareHeader::parse(&[0x30; 19]), Err(SymbolShareHeaderError::Kind(3)));
     }
 
     proptest! {
         #[test]
         fn a_parsed_header_encodes_to_the_same_bytes(first in 0_u8..0x30, rest: [u8; 11], share: [u8; 5]) {
             let bytes = [&[first][..], &rest, &share].concat();
-            let (header, payload) = Header::parse(&bytes).unwrap();
+            let (header, payload) = SymbolShareHeader::parse(&bytes).unwrap();
             prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);
             prop_assert_eq!(payload, &share);
         }

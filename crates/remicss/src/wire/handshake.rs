@@ -1,7 +1,7 @@
 //! The four datagrams of the handshake and their bytes.
 //!
-//! A [`Datagram`] is well formed, except for its proof, which is verified on the bytes (see
-//! `control/handshake/proof.rs`). It has exactly one encoding.
+//! A [`HandshakeDatagram`] is well formed, except for its proof, which is verified on the bytes
+//! (see `control/handshake/proof.rs`). It has exactly one encoding.
 //!
 //! | offset | length | field |
 //! |---|---|---|
@@ -13,7 +13,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use association::{COOKIE_LEN, Cookie, List, Message, MessageError};
+use association::{
+    AssociationMessage, AssociationMessageError, COOKIE_LEN, ConnectionCookie, CookieList,
+};
 use sharing::tamper;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -61,55 +63,55 @@ pub(crate) const SECRET_LEN: usize = 2 * DIRECTION_LEN + tamper::OVERHEAD;
 
 /// The datagrams that a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum HandshakeRequestKind {
     Hello,
     List,
 }
 
 /// The client's random identifier of one handshake on one channel, which answers repeat.
 #[derive(Clone, Copy)]
-pub struct Nonce([u8; NONCE_LEN]);
+pub struct HandshakeNonce([u8; NONCE_LEN]);
 
 /// One channel's share of the points and token keys. Secret.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct KeyShare(pub(crate) Box<[u8; SECRET_LEN]>);
+pub struct TunnelKeyShare(pub(crate) Box<[u8; SECRET_LEN]>);
 
 /// A datagram of the handshake.
 #[derive(Debug)]
-pub struct Datagram {
+pub struct HandshakeDatagram {
     /// The channel's nonce.
-    pub nonce: Nonce,
+    pub nonce: HandshakeNonce,
     /// The kind and the content.
-    pub body: Body,
+    pub body: HandshakeBody,
 }
 
 /// The content of a handshake datagram.
 #[derive(Debug)]
-pub enum Body {
+pub enum HandshakeBody {
     /// Client to server: requests a cookie.
     Hello,
     /// Server to client: the channel's cookie.
     Cookie {
         /// The cookie.
-        cookie: Cookie,
+        cookie: ConnectionCookie,
     },
     /// Client to server: all members' cookies, and this channel's key share.
     List {
         /// The share.
-        key_share: KeyShare,
+        key_share: TunnelKeyShare,
         /// The cookies and the terms.
-        list: List,
+        list: CookieList,
     },
     /// Server to client: confirms the list, which has arrived on all members.
     Confirm {
         /// The list.
-        list: List,
+        list: CookieList,
     },
 }
 
 /// Bytes that are not a handshake datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum DatagramError {
+pub enum HandshakeDatagramError {
     /// Too few bytes, or too many.
     #[error("a datagram of {0} bytes is none of the handshake's")]
     Length(usize),
@@ -124,13 +126,13 @@ pub enum DatagramError {
     Padding,
     /// The body is not an association message.
     #[error(transparent)]
-    Association(#[from] MessageError),
+    Association(#[from] AssociationMessageError),
     /// The body is the wrong association message.
     #[error("the association's message is not the one that belongs here")]
     WrongMessage,
 }
 
-impl Nonce {
+impl HandshakeNonce {
     /// A nonce of random bytes.
     pub fn new(random: [u8; NONCE_LEN]) -> Self {
         Self(random)
@@ -142,21 +144,21 @@ impl Nonce {
     }
 }
 
-impl PartialEq for Nonce {
+impl PartialEq for HandshakeNonce {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-impl Eq for Nonce {}
+impl Eq for HandshakeNonce {}
 
-impl fmt::Debug for Nonce {
+impl fmt::Debug for HandshakeNonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nonce(..)")
+        f.write_str("HandshakeNonce(..)")
     }
 }
 
-impl KeyShare {
+impl TunnelKeyShare {
     /// A key share with these bytes.
     pub fn new(bytes: &[u8; SECRET_LEN]) -> Self {
         let mut share = Self::zeros();
@@ -179,43 +181,43 @@ impl KeyShare {
     }
 }
 
-impl fmt::Debug for KeyShare {
+impl fmt::Debug for TunnelKeyShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyShare(..)")
+        f.write_str("TunnelKeyShare(..)")
     }
 }
 
-impl Datagram {
+impl HandshakeDatagram {
     /// Parses a datagram. The proof is not verified.
     ///
     /// # Errors
     /// If the bytes are not exactly one well-formed datagram.
-    pub fn parse(bytes: &[u8]) -> Result<Self, DatagramError> {
-        let wrong_length = DatagramError::Length(bytes.len());
+    pub fn parse(bytes: &[u8]) -> Result<Self, HandshakeDatagramError> {
+        let wrong_length = HandshakeDatagramError::Length(bytes.len());
         let Some((head, body)) = bytes.split_at_checked(PROOF.end) else {
             return Err(wrong_length);
         };
         let (kind, version) = (head[0] >> 4, head[0] & 0x0f);
         if !(HELLO..=CONFIRM).contains(&kind) {
-            return Err(DatagramError::Kind(kind));
+            return Err(HandshakeDatagramError::Kind(kind));
         }
         if version != VERSION {
-            return Err(DatagramError::Version(version));
+            return Err(HandshakeDatagramError::Version(version));
         }
         if bytes.len() > MAX_LEN {
             return Err(wrong_length);
         }
-        let nonce = Nonce(head[1..PROOF.start].try_into().map_err(|_| wrong_length)?);
+        let nonce = HandshakeNonce(head[1..PROOF.start].try_into().map_err(|_| wrong_length)?);
         let body = match kind {
             HELLO => parse_hello(bytes, body)?,
-            COOKIE => match Message::parse(body)? {
-                Message::Cookie(cookie) => Body::Cookie { cookie },
-                _ => return Err(DatagramError::WrongMessage),
+            COOKIE => match AssociationMessage::parse(body)? {
+                AssociationMessage::Cookie(cookie) => HandshakeBody::Cookie { cookie },
+                _ => return Err(HandshakeDatagramError::WrongMessage),
             },
             LIST => parse_list(body).ok_or(wrong_length)??,
-            _ => match Message::parse(body)? {
-                Message::Confirm(list) => Body::Confirm { list },
-                _ => return Err(DatagramError::WrongMessage),
+            _ => match AssociationMessage::parse(body)? {
+                AssociationMessage::Confirm(list) => HandshakeBody::Confirm { list },
+                _ => return Err(HandshakeDatagramError::WrongMessage),
             },
         };
         Ok(Self { nonce, body })
@@ -228,19 +230,23 @@ impl Datagram {
         bytes.extend(self.nonce.0);
         bytes.resize(PROOF.end, 0);
         match &self.body {
-            Body::Hello => bytes.resize(HELLO_LEN, 0),
-            Body::Cookie { cookie } => bytes.extend(Message::Cookie(*cookie).encode()),
-            Body::List { key_share, list } => {
-                bytes.extend(key_share.bytes());
-                bytes.extend(Message::List(list.clone()).encode());
+            HandshakeBody::Hello => bytes.resize(HELLO_LEN, 0),
+            HandshakeBody::Cookie { cookie } => {
+                bytes.extend(AssociationMessage::Cookie(*cookie).encode());
             }
-            Body::Confirm { list } => bytes.extend(Message::Confirm(list.clone()).encode()),
+            HandshakeBody::List { key_share, list } => {
+                bytes.extend(key_share.bytes());
+                bytes.extend(AssociationMessage::List(list.clone()).encode());
+            }
+            HandshakeBody::Confirm { list } => {
+                bytes.extend(AssociationMessage::Confirm(list.clone()).encode());
+            }
         }
         bytes
     }
 }
 
-impl Body {
+impl HandshakeBody {
     fn kind(&self) -> u8 {
         match self {
             Self::Hello => HELLO,
@@ -251,7 +257,7 @@ impl Body {
     }
 }
 
-impl Request {
+impl HandshakeRequestKind {
     /// The request that the bytes appear to be, by kind and length. Cheaper than to parse them or
     /// to verify the proof.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
@@ -269,22 +275,24 @@ impl Request {
     }
 }
 
-fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<Body, DatagramError> {
+fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<HandshakeBody, HandshakeDatagramError> {
     if bytes.len() != HELLO_LEN {
-        return Err(DatagramError::Length(bytes.len()));
+        return Err(HandshakeDatagramError::Length(bytes.len()));
     }
     if body.iter().any(|&byte| byte != 0) {
-        return Err(DatagramError::Padding);
+        return Err(HandshakeDatagramError::Padding);
     }
-    Ok(Body::Hello)
+    Ok(HandshakeBody::Hello)
 }
 
 /// `None` if the body is too short.
-fn parse_list(body: &[u8]) -> Option<Result<Body, DatagramError>> {
+fn parse_list(body: &[u8]) -> Option<Result<HandshakeBody, HandshakeDatagramError>> {
     let (key_share, message) = body.split_first_chunk::<SECRET_LEN>()?;
-    Some(match Message::parse(message) {
-        Ok(Message::List(list)) => Ok(Body::List { key_share: KeyShare::new(key_share), list }),
-        Ok(_) => Err(DatagramError::WrongMessage),
+    Some(match AssociationMessage::parse(message) {
+        Ok(AssociationMessage::List(list)) => {
+            Ok(HandshakeBody::List { key_share: TunnelKeyShare::new(key_share), list })
+        }
+        Ok(_) => Err(HandshakeDatagramError::WrongMessage),
         Err(error) => Err(error.into()),
     })
 }
@@ -292,23 +300,26 @@ fn parse_list(body: &[u8]) -> Option<Result<Body, DatagramError>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::terms::Terms;
+    use crate::wire::terms::TunnelTerms;
     use proptest::prelude::*;
 
-    fn list(n: u8) -> List {
-        let terms = Terms::new(n, 1, true).unwrap();
-        let terms = terms.wire(terms.all());
-        List::new(terms, (0..n).map(|i| Cookie::new([i; COOKIE_LEN])).collect()).unwrap()
+    fn list(n: u8) -> CookieList {
+        let terms = TunnelTerms::new(n, 1, true).unwrap();
+        let terms = terms.association_terms(terms.all());
+        CookieList::new(terms, (0..n).map(|i| ConnectionCookie::new([i; COOKIE_LEN])).collect())
+            .unwrap()
     }
 
-    fn datagrams(n: u8) -> Vec<Datagram> {
+    fn datagrams(n: u8) -> Vec<HandshakeDatagram> {
         let bodies = [
-            Body::Hello,
-            Body::Cookie { cookie: Cookie::new([9; COOKIE_LEN]) },
-            Body::List { key_share: KeyShare::new(&[5; SECRET_LEN]), list: list(n) },
-            Body::Confirm { list: list(n) },
+            HandshakeBody::Hello,
+            HandshakeBody::Cookie { cookie: ConnectionCookie::new([9; COOKIE_LEN]) },
+            HandshakeBody::List { key_share: TunnelKeyShare::new(&[5; SECRET_LEN]), list: list(n) },
+            HandshakeBody::Confirm { list: list(n) },
         ];
-        bodies.map(|body| Datagram { nonce: Nonce([1, 2, 3, 4, 5, 6, 7, 8]), body }).into()
+        bodies
+            .map(|body| HandshakeDatagram { nonce: HandshakeNonce([1, 2, 3, 4, 5, 6, 7, 8]), body })
+            .into()
     }
 
     #[test]
@@ -316,7 +327,7 @@ mod tests {
         for n in [1, 2, 16] {
             for datagram in datagrams(n) {
                 let bytes = datagram.encode();
-                assert_eq!(Datagram::parse(&bytes).unwrap().encode(), bytes);
+                assert_eq!(HandshakeDatagram::parse(&bytes).unwrap().encode(), bytes);
                 assert!(bytes.len() <= MAX_LEN);
             }
         }
@@ -324,8 +335,12 @@ mod tests {
 
     #[test]
     fn bytes_are_as_specified() {
-        let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
-            datagrams(2).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
+        let [hello, cookie, list, confirm]: [Vec<u8>; 4] = datagrams(2)
+            .iter()
+            .map(HandshakeDatagram::encode)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
         assert_eq!(hello[..9], [0x82, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!((hello.len(), cookie.len()), (65, 65));
         assert_eq!((cookie[0], &cookie[41..46]), (0x92, &b"SNDR\x01"[..]));
@@ -336,20 +351,30 @@ mod tests {
     #[test]
     fn requests_have_a_length() {
         for n in [1, 2, 16] {
-            let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
-                datagrams(n).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
-            assert_eq!(Request::of(&hello), Some(Request::Hello));
-            assert_eq!(Request::of(&list), Some(Request::List));
-            assert_eq!((Request::of(&cookie), Request::of(&confirm)), (None, None));
+            let [hello, cookie, list, confirm]: [Vec<u8>; 4] = datagrams(n)
+                .iter()
+                .map(HandshakeDatagram::encode)
+                .collect::<Vec<_>>()
+                .try_into()
+                .unwrap();
+            assert_eq!(HandshakeRequestKind::of(&hello), Some(HandshakeRequestKind::Hello));
+            assert_eq!(HandshakeRequestKind::of(&list), Some(HandshakeRequestKind::List));
+            assert_eq!(
+                (HandshakeRequestKind::of(&cookie), HandshakeRequestKind::of(&confirm)),
+                (None, None)
+            );
             for request in [hello, list] {
-                assert_eq!(Request::of(&request[..request.len() - 1]), None);
-                assert_eq!(Request::of(&[&request[..], &[0]].concat()), None);
-                assert_eq!(Request::of(&[&[request[0] + 1], &request[1..]].concat()), None);
+                assert_eq!(HandshakeRequestKind::of(&request[..request.len() - 1]), None);
+                assert_eq!(HandshakeRequestKind::of(&[&request[..], &[0]].concat()), None);
+                assert_eq!(
+                    HandshakeRequestKind::of(&[&[request[0] + 1], &request[1..]].concat()),
+                    None
+                );
             }
         }
-        assert_eq!(Request::of(&[0xa2; LIST_HEAD]), None);
-        assert_eq!(Request::of(&[0xa2; MAX_LEN + COOKIE_LEN]), None);
-        assert_eq!(Request::of(&[]), None);
+        assert_eq!(HandshakeRequestKind::of(&[0xa2; LIST_HEAD]), None);
+        assert_eq!(HandshakeRequestKind::of(&[0xa2; MAX_LEN + COOKIE_LEN]), None);
+        assert_eq!(HandshakeRequestKind::of(&[]), None);
     }
 
     #[test]
@@ -359,17 +384,23 @@ mod tests {
         let changed = |place: usize, value: u8| {
             let mut bytes = hello.clone();
             bytes[place] = value;
-            Datagram::parse(&bytes).unwrap_err()
+            HandshakeDatagram::parse(&bytes).unwrap_err()
         };
-        assert_eq!(changed(0, 0x72), DatagramError::Kind(7));
-        assert_eq!(changed(0, 0xc2), DatagramError::Kind(12));
-        assert_eq!(changed(0, 0x81), DatagramError::Version(1));
-        assert_eq!(changed(64, 1), DatagramError::Padding);
-        assert_eq!(Datagram::parse(&[0x82; 41]).unwrap_err(), DatagramError::Length(41));
-        assert_eq!(Datagram::parse(&[]).unwrap_err(), DatagramError::Length(0));
+        assert_eq!(changed(0, 0x72), HandshakeDatagramError::Kind(7));
+        assert_eq!(changed(0, 0xc2), HandshakeDatagramError::Kind(12));
+        assert_eq!(changed(0, 0x81), HandshakeDatagramError::Version(1));
+        assert_eq!(changed(64, 1), HandshakeDatagramError::Padding);
+        assert_eq!(
+            HandshakeDatagram::parse(&[0x82; 41]).unwrap_err(),
+            HandshakeDatagramError::Length(41)
+        );
+        assert_eq!(HandshakeDatagram::parse(&[]).unwrap_err(), HandshakeDatagramError::Length(0));
         let mut confirm = all[3].encode();
         confirm[PROOF.end + 5] = 2;
-        assert_eq!(Datagram::parse(&confirm).unwrap_err(), DatagramError::WrongMessage);
+        assert_eq!(
+            HandshakeDatagram::parse(&confirm).unwrap_err(),
+            HandshakeDatagramError::WrongMessage
+        );
     }
 
     proptest! {
@@ -387,7 +418,7 @@ mod tests {
             if !whole {
                 bytes.truncate(cut.index(bytes.len()));
             }
-            if let Ok(datagram) = Datagram::parse(&bytes) {
+            if let Ok(datagram) = HandshakeDatagram::parse(&bytes) {
                 bytes[PROOF].fill(0);
                 prop_assert_eq!(datagram.encode(), bytes);
             }
@@ -395,7 +426,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..1000)) {
-            let _ = Datagram::parse(&bytes);
+            let _ = HandshakeDatagram::parse(&bytes);
         }
     }
 }

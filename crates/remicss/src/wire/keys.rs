@@ -14,9 +14,9 @@ pub const POINT_LEN: usize = 8;
 
 /// The points `r_1` to `r_16` of one direction, one for each threshold. Secret.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Points(Box<[[u8; POINT_LEN]; MAX_CHANNELS]>);
+pub struct TagPoints(Box<[[u8; POINT_LEN]; MAX_CHANNELS]>);
 
-impl Points {
+impl TagPoints {
     /// Points of random bytes.
     pub fn new(random: &[[u8; POINT_LEN]; MAX_CHANNELS]) -> Self {
         // To box a copy would leave the copy on the stack.
@@ -29,35 +29,35 @@ impl Points {
     ///
     /// # Panics
     /// If it is outside this range.
-    pub fn of(&self, threshold: u8) -> [u8; POINT_LEN] {
+    pub fn point(&self, threshold: u8) -> [u8; POINT_LEN] {
         self.0[usize::from(threshold) - 1]
     }
 }
 
-impl fmt::Debug for Points {
+impl fmt::Debug for TagPoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Points(..)")
+        f.write_str("TagPoints(..)")
     }
 }
 
 /// The keys of one direction of an association.
 #[derive(Clone, Debug)]
-pub struct Direction {
+pub struct DirectionKeys {
     /// The number of channels: n.
     pub channels: usize,
     /// The key of its tokens.
     pub tokens: TokenKey,
     /// The points of the tags; `None` if the ends agreed on no tags.
-    pub points: Option<Points>,
+    pub points: Option<TagPoints>,
 }
 
 /// The keys of one end after the handshake.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct TunnelKeys {
     /// The direction in which it sends.
-    pub outgoing: Direction,
+    pub outgoing: DirectionKeys,
     /// The direction in which it receives.
-    pub incoming: Direction,
+    pub incoming: DirectionKeys,
     /// The privacy floor f: no symbol of either direction has a lower threshold.
     pub floor: u8,
     /// The channels of the association. Nothing is sent on others, or accepted from them.

@@ -21,7 +21,7 @@ const MEMBERS_SHIFT: u32 = 16;
 
 /// The decoded option bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct TunnelOptionBits {
     /// Whether symbols have tags.
     pub(crate) tags: bool,
     /// The number n of configured channels.
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) members: ChannelSubset,
 }
 
-impl Options {
+impl TunnelOptionBits {
     /// Encodes the options.
     pub(crate) fn encode(self) -> u32 {
         let members = self.members.iter().fold(0, |bits, channel| bits | 1 << channel);
@@ -59,18 +59,18 @@ mod tests {
     #[test]
     fn bits_are_as_specified() {
         let members = [0, 2].into_iter().collect();
-        let options = Options { tags: false, channels: 3, members };
+        let options = TunnelOptionBits { tags: false, channels: 3, members };
         assert_eq!(options.encode(), 0x0005_0301);
-        assert_eq!(Options::parse(0x0005_0301), Some(options));
-        let all = Options { tags: true, channels: 16, members: ChannelSubset::first(16) };
+        assert_eq!(TunnelOptionBits::parse(0x0005_0301), Some(options));
+        let all = TunnelOptionBits { tags: true, channels: 16, members: ChannelSubset::first(16) };
         assert_eq!(all.encode(), 0xffff_1000);
-        assert_eq!(Options::parse(0xffff_1000), Some(all));
+        assert_eq!(TunnelOptionBits::parse(0xffff_1000), Some(all));
     }
 
     #[test]
     fn bits_without_meaning_are_refused() {
         for bits in [0x0005_0302, 0x0005_2301, 0x0008_0300, 0x0000_0000, 0x0001_1100] {
-            assert_eq!(Options::parse(bits), None, "{bits:#010x}");
+            assert_eq!(TunnelOptionBits::parse(bits), None, "{bits:#010x}");
         }
     }
 }

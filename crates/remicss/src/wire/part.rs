@@ -1,5 +1,5 @@
 //! A part of packets that do not fit one datagram. Its symbol has the kind
-//! [`Kind::Part`](super::datagram::Kind::Part), and this content:
+//! [`SymbolKind::Part`](super::datagram::SymbolKind::Part), and this content:
 //!
 //! | length | field |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | 4 | identifier, the same in both parts; consecutive |
 //! | | bytes of the packets |
 
-use crate::wire::datagram::Kind;
+use crate::wire::datagram::SymbolKind;
 
 /// The length of the fields before the bytes of the packets.
 pub const PART_HEADER_LEN: usize = 5;
@@ -17,7 +17,7 @@ const PARTIAL_CHECKSUM: u8 = 2;
 
 /// One of the two parts of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct PacketsPart<'a> {
     /// The identifier, the same in both parts.
     pub id: u32,
     /// Whether it is the second part.
@@ -28,7 +28,7 @@ pub struct Part<'a> {
     pub bytes: &'a [u8],
 }
 
-impl<'a> Part<'a> {
+impl<'a> PacketsPart<'a> {
     /// Parses the content of a symbol. `None` if it is malformed.
     pub fn parse(content: &'a [u8]) -> Option<Self> {
         let ([flags, id @ ..], bytes) = content.split_first_chunk::<PART_HEADER_LEN>()?;
@@ -50,8 +50,8 @@ impl<'a> Part<'a> {
     }
 
     /// The kind of a symbol that would have both parts.
-    pub fn kind(&self) -> Kind {
-        if self.has_partial_checksum { Kind::PartialPacket } else { Kind::Packet }
+    pub fn kind(&self) -> SymbolKind {
+        if self.has_partial_checksum { SymbolKind::PartialPacket } else { SymbolKind::Packet }
     }
 }
 
@@ -61,11 +61,15 @@ mod tests {
 
     #[test]
     fn bytes_are_as_specified() {
-        let part = Part { id: 7, is_second: true, has_partial_checksum: true, bytes: &[8, 9] };
+        let part =
+            PacketsPart { id: 7, is_second: true, has_partial_checksum: true, bytes: &[8, 9] };
         let mut symbol = vec![0];
         part.append(&mut symbol);
         assert_eq!(symbol, [0, 3, 0, 0, 0, 7, 8, 9]);
-        assert_eq!(Part::parse(&symbol[1..]), Some(part));
-        assert_eq!((Part::parse(&[4, 0, 0, 0, 7, 8]), Part::parse(&[3, 0, 0, 0])), (None, None));
+        assert_eq!(PacketsPart::parse(&symbol[1..]), Some(part));
+        assert_eq!(
+            (PacketsPart::parse(&[4, 0, 0, 0, 7, 8]), PacketsPart::parse(&[3, 0, 0, 0])),
+            (None, None)
+        );
     }
 }

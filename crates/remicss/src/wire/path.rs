@@ -10,7 +10,7 @@
 
 use thiserror::Error;
 
-use crate::wire::tokens::{PathTokenInput, TOKEN_LEN, Token, TokenKey};
+use crate::wire::tokens::{DatagramToken, PathTokenInput, TOKEN_LEN, TokenKey};
 
 /// The length of all path datagrams except probes, in bytes.
 const LEN: usize = 11 + TOKEN_LEN;
@@ -19,7 +19,7 @@ const LEN: usize = 11 + TOKEN_LEN;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathDatagram {
     /// The kind.
-    pub kind: PathKind,
+    pub kind: PathDatagramKind,
     /// The identifier, which an answer copies.
     pub id: u64,
     /// The length of the probe as UDP payload; 0 for challenges.
@@ -29,7 +29,7 @@ pub struct PathDatagram {
 /// The kind of a path datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum PathKind {
+pub enum PathDatagramKind {
     /// Asks whether a datagram of this length arrives.
     Probe = 3,
     /// The answer to a probe.
@@ -42,7 +42,7 @@ pub enum PathKind {
 
 /// Bytes that are not a path datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PathError {
+pub enum PathDatagramError {
     /// They are malformed.
     #[error("{0} bytes are no datagram about a path")]
     Malformed(usize),
@@ -61,7 +61,7 @@ impl PathDatagram {
         bytes.extend(self.id.to_be_bytes());
         bytes.extend(self.length.to_be_bytes());
         bytes.extend(tokens.token(self.stamp(channel)).bytes());
-        if self.kind == PathKind::Probe {
+        if self.kind == PathDatagramKind::Probe {
             bytes.resize(usize::from(self.length).max(LEN), 0);
         }
         bytes
@@ -71,25 +71,29 @@ impl PathDatagram {
     ///
     /// # Errors
     /// If it is malformed or its token is wrong.
-    pub fn open(bytes: &[u8], tokens: &TokenKey, channel: usize) -> Result<Self, PathError> {
-        let malformed = PathError::Malformed(bytes.len());
+    pub fn open(
+        bytes: &[u8],
+        tokens: &TokenKey,
+        channel: usize,
+    ) -> Result<Self, PathDatagramError> {
+        let malformed = PathDatagramError::Malformed(bytes.len());
         let (header, rest) = bytes.split_first_chunk::<LEN>().ok_or(malformed)?;
         let [first, i0, i1, i2, i3, i4, i5, i6, i7, l0, l1, token @ ..] = *header;
-        let kind = PathKind::of(first).ok_or(malformed)?;
+        let kind = PathDatagramKind::of(first).ok_or(malformed)?;
         let id = u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7]);
         let datagram = Self { kind, id, length: u16::from_be_bytes([l0, l1]) };
         let is_formed = match kind {
-            PathKind::Probe => usize::from(datagram.length) == bytes.len(),
-            PathKind::ProbeAnswer => rest.is_empty() && usize::from(datagram.length) >= LEN,
-            PathKind::Challenge | PathKind::ChallengeAnswer => {
+            PathDatagramKind::Probe => usize::from(datagram.length) == bytes.len(),
+            PathDatagramKind::ProbeAnswer => rest.is_empty() && usize::from(datagram.length) >= LEN,
+            PathDatagramKind::Challenge | PathDatagramKind::ChallengeAnswer => {
                 rest.is_empty() && datagram.length == 0
             }
         };
         if !is_formed {
             return Err(malformed);
         }
-        if tokens.token(datagram.stamp(channel)) != Token::new(token) {
-            return Err(PathError::Token);
+        if tokens.token(datagram.stamp(channel)) != DatagramToken::new(token) {
+            return Err(PathDatagramError::Token);
         }
         Ok(datagram)
     }
@@ -98,9 +102,9 @@ impl PathDatagram {
     #[must_use]
     pub fn answer(self) -> Option<Self> {
         let kind = match self.kind {
-            PathKind::Probe => PathKind::ProbeAnswer,
-            PathKind::Challenge => PathKind::ChallengeAnswer,
-            PathKind::ProbeAnswer | PathKind::ChallengeAnswer => return None,
+            PathDatagramKind::Probe => PathDatagramKind::ProbeAnswer,
+            PathDatagramKind::Challenge => PathDatagramKind::ChallengeAnswer,
+            PathDatagramKind::ProbeAnswer | PathDatagramKind::ChallengeAnswer => return None,
         };
         Some(Self { kind, ..self })
     }
@@ -114,7 +118,7 @@ impl PathDatagram {
     }
 }
 
-impl PathKind {
+impl PathDatagramKind {
     /// The kind of a datagram with this first byte.
     pub fn of(first: u8) -> Option<Self> {
         match first {
@@ -138,8 +142,9 @@ mod tests {
     }
 
     fn datagrams() -> [PathDatagram; 4] {
-        let probe = PathDatagram { kind: PathKind::Probe, id: 0x0102_0304_0506_0708, length: 1472 };
-        let challenge = PathDatagram { kind: PathKind::Challenge, length: 0, ..probe };
+        let probe =
+            PathDatagram { kind: PathDatagramKind::Probe, id: 0x0102_0304_0506_0708, length: 1472 };
+        let challenge = PathDatagram { kind: PathDatagramKind::Challenge, length: 0, ..probe };
         [probe, probe.answer().unwrap(), challenge, challenge.answer().unwrap()]
     }
 
@@ -162,9 +167,9 @@ mod tests {
     fn a_datagram_is_for_its_channel_and_key() {
         for datagram in datagrams() {
             let bytes = datagram.seal(&tokens(), 2);
-            assert_eq!(PathDatagram::open(&bytes, &tokens(), 1), Err(PathError::Token));
+            assert_eq!(PathDatagram::open(&bytes, &tokens(), 1), Err(PathDatagramError::Token));
             let other = TokenKey::new(&[4; 16]);
-            assert_eq!(PathDatagram::open(&bytes, &other, 2), Err(PathError::Token));
+            assert_eq!(PathDatagram::open(&bytes, &other, 2), Err(PathDatagramError::Token));
         }
     }
 

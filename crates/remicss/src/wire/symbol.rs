@@ -9,9 +9,9 @@
 use sharing::keyed::{KeyedHash, TAG_LEN};
 use thiserror::Error;
 
-use crate::wire::datagram::Kind;
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::keys::Points;
+use crate::wire::datagram::SymbolKind;
+use crate::wire::keys::TagPoints;
 
 /// The maximum length of a symbol without its tag, in bytes: the tag covers a length of 16 bits.
 pub const MAX_SYMBOL_LEN: usize = 65_535;
@@ -29,17 +29,17 @@ pub struct SymbolContents<'a> {
 /// The symbol was not sent with this kind, threshold and sequence, or is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the symbol's tag does not fit")]
-pub struct Tampered;
+pub struct TamperedSymbol;
 
 /// Computes and verifies the tags of one direction, with a separate point for each threshold.
 /// Without points there are no tags.
-pub struct Tagger(Option<Vec<KeyedHash>>);
+pub struct SymbolTagger(Option<Vec<KeyedHash>>);
 
-impl Tagger {
+impl SymbolTagger {
     /// A tagger with the points of a direction.
-    pub fn new(points: Option<&Points>) -> Self {
+    pub fn new(points: Option<&TagPoints>) -> Self {
         let thresholds = (1..).take(MAX_CHANNELS);
-        Self(points.map(|points| thresholds.map(|k| KeyedHash::new(points.of(k))).collect()))
+        Self(points.map(|points| thresholds.map(|k| KeyedHash::new(points.point(k))).collect()))
     }
 
     /// The length of a tag in bytes: 8, or 0 without tags.
@@ -52,7 +52,7 @@ impl Tagger {
     /// # Panics
     /// If the symbol is longer than [`MAX_SYMBOL_LEN`], or the threshold not from 1 to
     /// [`MAX_CHANNELS`].
-    pub fn seal(&self, kind: Kind, threshold: u8, sequence: u32, symbol: &mut Vec<u8>) {
+    pub fn seal(&self, kind: SymbolKind, threshold: u8, sequence: u32, symbol: &mut Vec<u8>) {
         let Some(hashes) = &self.0 else { return };
         let last =
             last_block(symbol.len(), kind, threshold, sequence).expect("symbols fit 16 bits");
@@ -66,29 +66,31 @@ impl Tagger {
     /// If its tag does not match kind, threshold, sequence and bytes, or its length is impossible.
     pub fn open<'a>(
         &self,
-        kind: Kind,
+        kind: SymbolKind,
         threshold: u8,
         sequence: u32,
         symbol: &'a [u8],
-    ) -> Result<SymbolContents<'a>, Tampered> {
+    ) -> Result<SymbolContents<'a>, TamperedSymbol> {
         let message = match &self.0 {
             None => symbol,
             Some(hashes) => {
-                let hash = hashes.get(usize::from(threshold).wrapping_sub(1)).ok_or(Tampered)?;
-                let (message, tag) = symbol.split_last_chunk::<TAG_LEN>().ok_or(Tampered)?;
-                let last = last_block(message.len(), kind, threshold, sequence).ok_or(Tampered)?;
-                hash.verify(message, last, *tag).map_err(|_| Tampered)?;
+                let hash =
+                    hashes.get(usize::from(threshold).wrapping_sub(1)).ok_or(TamperedSymbol)?;
+                let (message, tag) = symbol.split_last_chunk::<TAG_LEN>().ok_or(TamperedSymbol)?;
+                let last =
+                    last_block(message.len(), kind, threshold, sequence).ok_or(TamperedSymbol)?;
+                hash.verify(message, last, *tag).map_err(|_| TamperedSymbol)?;
                 message
             }
         };
-        let (&previous, content) = message.split_first().ok_or(Tampered)?;
+        let (&previous, content) = message.split_first().ok_or(TamperedSymbol)?;
         Ok(SymbolContents { previous, content })
     }
 }
 
 /// The block B, which holds what the tag covers besides the bytes. `None` if the symbol is too
 /// long.
-fn last_block(len: usize, kind: Kind, threshold: u8, sequence: u32) -> Option<u64> {
+fn last_block(len: usize, kind: SymbolKind, threshold: u8, sequence: u32) -> Option<u64> {
     let len = u16::try_from(len).ok()?;
     Some(
         u64::from(sequence) << 32
@@ -104,20 +106,26 @@ mod tests {
 
     use super::*;
 
-    fn points() -> Points {
-        Points::new(&std::array::from_fn(|k| [0xA0 + u8::try_from(k).unwrap(); 8]))
+    fn points() -> TagPoints {
+        TagPoints::new(&std::array::from_fn(|k| [0xA0 + u8::try_from(k).unwrap(); 8]))
     }
 
-    fn kinds() -> impl Strategy<Value = Kind> {
-        prop::sample::select(vec![Kind::Packet, Kind::PartialPacket, Kind::Control, Kind::Part])
+    fn kinds() -> impl Strategy<Value = SymbolKind> {
+        prop::sample::select(vec![
+            SymbolKind::Packet,
+            SymbolKind::PartialPacket,
+            SymbolKind::Control,
+            SymbolKind::Part,
+        ])
     }
 
     /// A point of x^0 = 1 makes the tag the sum of all blocks.
     #[test]
     fn blocks_are_as_specified() {
-        let one = Tagger::new(Some(&Points::new(&[[1, 0, 0, 0, 0, 0, 0, 0]; MAX_CHANNELS])));
+        let one =
+            SymbolTagger::new(Some(&TagPoints::new(&[[1, 0, 0, 0, 0, 0, 0, 0]; MAX_CHANNELS])));
         let mut symbol = vec![1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0x20];
-        one.seal(Kind::Control, 3, 0xAABB_CCDD, &mut symbol);
+        one.seal(SymbolKind::Control, 3, 0xAABB_CCDD, &mut symbol);
         let blocks = [
             [1, 2, 3, 4, 5, 6, 7, 8],
             [0x10, 0x20, 0, 0, 0, 0, 0, 0],
@@ -130,28 +138,31 @@ mod tests {
 
     #[test]
     fn without_points_there_is_no_tag() {
-        let none = Tagger::new(None);
+        let none = SymbolTagger::new(None);
         let mut symbol = vec![7, 1, 2];
-        none.seal(Kind::Packet, 1, 5, &mut symbol);
+        none.seal(SymbolKind::Packet, 1, 5, &mut symbol);
         assert_eq!((symbol.len(), none.tag_len()), (3, 0));
         let contents = SymbolContents { previous: 7, content: &[1, 2][..] };
-        assert_eq!(none.open(Kind::Packet, 1, 5, &symbol), Ok(contents));
-        assert_eq!(none.open(Kind::Packet, 1, 5, &[]), Err(Tampered));
+        assert_eq!(none.open(SymbolKind::Packet, 1, 5, &symbol), Ok(contents));
+        assert_eq!(none.open(SymbolKind::Packet, 1, 5, &[]), Err(TamperedSymbol));
     }
 
     #[test]
     fn malformed_symbols_are_rejected() {
-        let tagger = Tagger::new(Some(&points()));
+        let tagger = SymbolTagger::new(Some(&points()));
         for len in [0, 1, 7, 8, 70_000] {
-            assert_eq!(tagger.open(Kind::Packet, 1, 0, &vec![0; len]), Err(Tampered));
+            assert_eq!(tagger.open(SymbolKind::Packet, 1, 0, &vec![0; len]), Err(TamperedSymbol));
         }
         for threshold in [0, 17, 255] {
-            assert_eq!(tagger.open(Kind::Packet, threshold, 0, &[0; 20]), Err(Tampered));
+            assert_eq!(
+                tagger.open(SymbolKind::Packet, threshold, 0, &[0; 20]),
+                Err(TamperedSymbol)
+            );
         }
         // A tag alone, with no first byte before it.
         let mut nothing = Vec::new();
-        tagger.seal(Kind::Packet, 1, 0, &mut nothing);
-        assert_eq!(tagger.open(Kind::Packet, 1, 0, &nothing), Err(Tampered));
+        tagger.seal(SymbolKind::Packet, 1, 0, &mut nothing);
+        assert_eq!(tagger.open(SymbolKind::Packet, 1, 0, &nothing), Err(TamperedSymbol));
     }
 
     proptest! {
@@ -162,7 +173,7 @@ mod tests {
             other_kind in kinds(), other_threshold in 1..=16_u8, other_sequence: u32,
             place: prop::sample::Index, bit in 0..8_u8,
         ) {
-            let tagger = Tagger::new(Some(&points()));
+            let tagger = SymbolTagger::new(Some(&points()));
             let mut symbol = [&[9][..], &content].concat();
             tagger.seal(kind, threshold, sequence, &mut symbol);
             let contents = SymbolContents { previous: 9, content: &content };
@@ -175,16 +186,16 @@ mod tests {
             ] {
                 if (kind, threshold, sequence) != header {
                     let opened = tagger.open(kind, threshold, sequence, &symbol);
-                    prop_assert_eq!(opened, Err(Tampered));
+                    prop_assert_eq!(opened, Err(TamperedSymbol));
                 }
             }
             prop_assert_eq!(
                 tagger.open(kind, threshold, sequence, &symbol[..symbol.len() - 1]),
-                Err(Tampered)
+                Err(TamperedSymbol)
             );
             let place = place.index(symbol.len());
             symbol[place] ^= 1 << bit;
-            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Err(Tampered));
+            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Err(TamperedSymbol));
         }
     }
 }

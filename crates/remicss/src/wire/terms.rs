@@ -1,15 +1,15 @@
 //! The terms on which the ends agree in the handshake.
 
-use association::{Protocol, SharingScheme};
+use association::{AssociationProtocol, SharingScheme};
 use model::ChannelSubset;
 use thiserror::Error;
 
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::options::Options;
+use crate::wire::options::TunnelOptionBits;
 
 /// The terms of an association: 1 <= floor <= least <= channels <= [`MAX_CHANNELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct TunnelTerms {
     channels: u8,
     floor: u8,
     tags: bool,
@@ -18,7 +18,7 @@ pub struct Terms {
 
 /// Invalid terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum TermsError {
+pub enum TunnelTermsError {
     /// Too many channels, or none.
     #[error("{0} channels are not 1 to {MAX_CHANNELS}")]
     Channels(u8),
@@ -44,18 +44,18 @@ pub enum TermsError {
     },
 }
 
-impl Terms {
+impl TunnelTerms {
     /// Terms for `channels` channels, all of which are needed to start, a privacy floor, and
     /// symbols with or without `tags`.
     ///
     /// # Errors
     /// Unless 1 <= floor <= channels <= [`MAX_CHANNELS`].
-    pub fn new(channels: u8, floor: u8, tags: bool) -> Result<Self, TermsError> {
+    pub fn new(channels: u8, floor: u8, tags: bool) -> Result<Self, TunnelTermsError> {
         if !(1..=MAX_CHANNELS).contains(&usize::from(channels)) {
-            return Err(TermsError::Channels(channels));
+            return Err(TunnelTermsError::Channels(channels));
         }
         if !(1..=channels).contains(&floor) {
-            return Err(TermsError::Floor { floor, channels });
+            return Err(TunnelTermsError::Floor { floor, channels });
         }
         Ok(Self { channels, floor, tags, min_channels: channels })
     }
@@ -64,10 +64,10 @@ impl Terms {
     ///
     /// # Errors
     /// Unless floor <= least <= channels.
-    pub fn with_min_channels(self, min_channels: u8) -> Result<Self, TermsError> {
+    pub fn with_min_channels(self, min_channels: u8) -> Result<Self, TunnelTermsError> {
         let Self { floor, channels, .. } = self;
         if !(floor..=channels).contains(&min_channels) {
-            return Err(TermsError::MinChannels { min_channels, floor, channels });
+            return Err(TunnelTermsError::MinChannels { min_channels, floor, channels });
         }
         Ok(Self { min_channels, ..self })
     }
@@ -99,11 +99,11 @@ impl Terms {
 
     /// The terms of an association with these members, of which there are at least as many as the
     /// floor.
-    pub(crate) fn wire(self, members: ChannelSubset) -> association::Terms {
+    pub(crate) fn association_terms(self, members: ChannelSubset) -> association::AssociationTerms {
         let count = u8::try_from(members.len()).expect("at most 16 channels");
-        let options = Options { tags: self.tags, channels: self.channels, members };
-        association::Terms::new(
-            Protocol::ReMicssDatagrams,
+        let options = TunnelOptionBits { tags: self.tags, channels: self.channels, members };
+        association::AssociationTerms::new(
+            AssociationProtocol::ReMicssDatagrams,
             SharingScheme::Shamir,
             self.floor,
             count,
@@ -119,18 +119,24 @@ mod tests {
 
     #[test]
     fn terms_must_fit() {
-        assert_eq!(Terms::new(0, 1, true), Err(TermsError::Channels(0)));
-        assert_eq!(Terms::new(17, 1, true), Err(TermsError::Channels(17)));
-        assert_eq!(Terms::new(3, 0, true), Err(TermsError::Floor { floor: 0, channels: 3 }));
-        assert_eq!(Terms::new(3, 4, true), Err(TermsError::Floor { floor: 4, channels: 3 }));
-        assert!(Terms::new(1, 1, true).is_ok());
-        assert!(Terms::new(16, 16, false).is_ok());
-        let terms = Terms::new(4, 2, true).unwrap();
+        assert_eq!(TunnelTerms::new(0, 1, true), Err(TunnelTermsError::Channels(0)));
+        assert_eq!(TunnelTerms::new(17, 1, true), Err(TunnelTermsError::Channels(17)));
+        assert_eq!(
+            TunnelTerms::new(3, 0, true),
+            Err(TunnelTermsError::Floor { floor: 0, channels: 3 })
+        );
+        assert_eq!(
+            TunnelTerms::new(3, 4, true),
+            Err(TunnelTermsError::Floor { floor: 4, channels: 3 })
+        );
+        assert!(TunnelTerms::new(1, 1, true).is_ok());
+        assert!(TunnelTerms::new(16, 16, false).is_ok());
+        let terms = TunnelTerms::new(4, 2, true).unwrap();
         let min_channels =
-            |min_channels| TermsError::MinChannels { min_channels, floor: 2, channels: 4 };
+            |min_channels| TunnelTermsError::MinChannels { min_channels, floor: 2, channels: 4 };
         assert_eq!(terms.min_channels(), 4);
         assert_eq!(terms.with_min_channels(1), Err(min_channels(1)));
         assert_eq!(terms.with_min_channels(5), Err(min_channels(5)));
-        assert_eq!(terms.with_min_channels(2).map(Terms::min_channels), Ok(2));
+        assert_eq!(terms.with_min_channels(2).map(TunnelTerms::min_channels), Ok(2));
     }
 }

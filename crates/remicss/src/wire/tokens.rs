@@ -30,7 +30,7 @@ const NO_DATAGRAM: u8 = 0xff;
 
 /// The token of one datagram.
 #[derive(Clone, Copy, Default)]
-pub struct Token([u8; TOKEN_LEN]);
+pub struct DatagramToken([u8; TOKEN_LEN]);
 
 /// The fields that the token of a path datagram covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,28 +51,28 @@ pub struct PathTokenInput {
 pub struct TokenKey {
     /// One copy for all clones, wiped when the last one is dropped.
     cipher: Arc<Aes128>,
-    id: KeyId,
+    id: TokenKeyId,
 }
 
 /// Identifies a token key without revealing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyId([u8; TOKEN_LEN]);
+pub struct TokenKeyId([u8; TOKEN_LEN]);
 
 /// Computes the tokens of shares, eight numbers of a channel at a time.
 pub struct ShareTokens {
     key: TokenKey,
-    runs: Vec<Run>,
+    runs: Vec<TokenRun>,
 }
 
 /// Prepared values for consecutive numbers.
-struct Run {
+struct TokenRun {
     /// The first of the numbers, a multiple of [`RUN`]; `u64::MAX` if nothing is prepared.
     start: u64,
     /// The two halves of each number's encrypted block.
     halves: Zeroizing<[[u64; 2]; RUN]>,
 }
 
-impl Token {
+impl DatagramToken {
     /// A token with these bytes.
     pub fn new(bytes: [u8; TOKEN_LEN]) -> Self {
         Self(bytes)
@@ -84,17 +84,17 @@ impl Token {
     }
 }
 
-impl PartialEq for Token {
+impl PartialEq for DatagramToken {
     fn eq(&self, other: &Self) -> bool {
         u64::from_ne_bytes(self.0).ct_eq(&u64::from_ne_bytes(other.0)).into()
     }
 }
 
-impl Eq for Token {}
+impl Eq for DatagramToken {}
 
-impl fmt::Debug for Token {
+impl fmt::Debug for DatagramToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
+        f.write_str("DatagramToken(..)")
     }
 }
 
@@ -102,8 +102,8 @@ impl TokenKey {
     /// A key of random bytes.
     pub fn new(random: &[u8; TOKEN_KEY_LEN]) -> Self {
         let cipher = Arc::new(Aes128::new(random.into()));
-        let mut key = Self { cipher, id: KeyId([0; TOKEN_LEN]) };
-        key.id = KeyId(key.derived(0));
+        let mut key = Self { cipher, id: TokenKeyId([0; TOKEN_LEN]) };
+        key.id = TokenKeyId(key.derived(0));
         key
     }
 
@@ -111,13 +111,13 @@ impl TokenKey {
     ///
     /// # Panics
     /// If the channel is above 255.
-    pub fn token(&self, stamp: PathTokenInput) -> Token {
+    pub fn token(&self, stamp: PathTokenInput) -> DatagramToken {
         let PathTokenInput { first, channel, length, id } = stamp;
-        Token(self.encrypted(block(first, channel, length, id)))
+        DatagramToken(self.encrypted(block(first, channel, length, id)))
     }
 
     /// The key's identifier.
-    pub fn id(&self) -> KeyId {
+    pub fn id(&self) -> TokenKeyId {
         self.id
     }
 
@@ -146,7 +146,7 @@ impl fmt::Debug for TokenKey {
 impl ShareTokens {
     /// Tokens for shares on the given number of channels.
     pub fn new(key: &TokenKey, channels: usize) -> Self {
-        let run = || Run { start: u64::MAX, halves: Zeroizing::default() };
+        let run = || TokenRun { start: u64::MAX, halves: Zeroizing::default() };
         Self { key: key.clone(), runs: (0..channels).map(|_| run()).collect() }
     }
 
@@ -160,7 +160,7 @@ impl ShareTokens {
     /// # Panics
     /// If there is no such channel.
     #[inline]
-    pub fn token(&mut self, channel: usize, first: u8, number: u64) -> Token {
+    pub fn token(&mut self, channel: usize, first: u8, number: u64) -> DatagramToken {
         let run = &mut self.runs[channel];
         let place = number % RUN as u64;
         let start = number - place;
@@ -169,11 +169,11 @@ impl ShareTokens {
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is below the length of a run")]
         let [a, b] = run.halves[place as usize];
-        Token(a.wrapping_add(b.wrapping_mul(first.into())).to_be_bytes())
+        DatagramToken(a.wrapping_add(b.wrapping_mul(first.into())).to_be_bytes())
     }
 
     /// The identifier of the key.
-    pub fn id(&self) -> KeyId {
+    pub fn id(&self) -> TokenKeyId {
         self.key.id
     }
 }
@@ -184,7 +184,7 @@ impl fmt::Debug for ShareTokens {
     }
 }
 
-impl Run {
+impl TokenRun {
     // Called once in eight numbers. Inlined, it would slow the other seven down.
     #[inline(never)]
     fn prepare(&mut self, key: &TokenKey, channel: usize, start: u64) {

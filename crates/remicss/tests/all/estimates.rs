@@ -14,10 +14,10 @@ use model::ChannelSubset;
 use proptest::prelude::*;
 use sunder_remicss::control::estimate::{INITIAL_RATE_BPS, RateSource};
 use sunder_remicss::control::incoming::ArrivalCounts;
-use sunder_remicss::control::monitor::Monitor;
+use sunder_remicss::control::monitor::ChannelMonitor;
 use sunder_remicss::control::outgoing::SentCounts;
-use sunder_remicss::wire::control::ChannelState;
-use sunder_remicss::wire::control::{Arrival, Message, Report};
+use sunder_remicss::wire::control::TunnelChannelState;
+use sunder_remicss::wire::control::{ChannelReport, ControlMessage, ControlShareArrival};
 
 use scenario::{MS, Path, Scenario};
 
@@ -209,16 +209,16 @@ fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
         scenario.demand_bps = if busy { u64::MAX } else { TRICKLE_BPS };
         scenario.run(seconds(7));
         let before = scenario.estimates()[1];
-        assert_eq!(before.state, ChannelState::Up);
+        assert_eq!(before.state, TunnelChannelState::Up);
         for _ in 0..3 {
             scenario.set(1, |path| path.is_cut = true);
             scenario.run(MS * 850);
-            assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
-            assert_eq!(scenario.estimates()[0].state, ChannelState::Up);
+            assert_eq!(scenario.estimates()[1].state, TunnelChannelState::Down);
+            assert_eq!(scenario.estimates()[0].state, TunnelChannelState::Up);
             scenario.run(seconds(2));
             scenario.set(1, |path| path.is_cut = false);
             scenario.run(MS * 350);
-            assert_eq!(scenario.estimates()[1].state, ChannelState::Up);
+            assert_eq!(scenario.estimates()[1].state, TunnelChannelState::Up);
             scenario.run(seconds(2));
         }
         let after = scenario.estimates()[1];
@@ -233,7 +233,9 @@ fn random_loss_brings_no_channel_down() {
     scenario.demand_bps = TRICKLE_BPS;
     for _ in 0..600 {
         scenario.run(MS * 100);
-        assert!(scenario.estimates().iter().all(|estimate| estimate.state == ChannelState::Up));
+        assert!(
+            scenario.estimates().iter().all(|estimate| estimate.state == TunnelChannelState::Up)
+        );
     }
 }
 
@@ -267,7 +269,7 @@ fn idle_ends_send_little() {
     let sent = [0, 1].map(|end| messages(&scenario)[end] - began[end]);
     assert!(sent.iter().all(|sent| (19..=21).contains(sent)), "{sent:?}");
     for (before, after) in before.iter().zip(scenario.estimates()) {
-        assert_eq!(after.state, ChannelState::Up);
+        assert_eq!(after.state, TunnelChannelState::Up);
         assert!((after.delay_ms - before.delay_ms).abs() < 1.0, "{before:?}, then {after:?}");
     }
 
@@ -279,7 +281,7 @@ fn idle_ends_send_little() {
     assert!(sent.iter().all(|sent| *sent >= 7), "{sent:?}");
     scenario.set(1, |path| path.is_cut = true);
     scenario.run(MS * 850);
-    assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
+    assert_eq!(scenario.estimates()[1].state, TunnelChannelState::Down);
 }
 
 /// One end has sent a packet that was lost, or has received invalid datagrams: the other stays at
@@ -339,14 +341,18 @@ fn a_peer_that_is_gone_is_detected_when_idle_and_after() {
 
 #[test]
 fn a_quarantine_is_reported_at_once() {
-    let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
+    let mut monitor = ChannelMonitor::new(&[None; 2], Duration::ZERO);
     let (sent, received) = ([SentCounts::default(); 2], [ArrivalCounts::default(); 2]);
     let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
     assert!(poll(Duration::ZERO, ChannelSubset::EMPTY).is_some());
     assert!(poll(MS * 20, ChannelSubset::EMPTY).is_none());
     let message = poll(MS * 20, ChannelSubset::EMPTY.with(1)).unwrap();
-    let states = Message::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
-    assert_eq!(states.collect::<Vec<_>>(), [ChannelState::Up, ChannelState::Quarantine]);
+    let states =
+        ControlMessage::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
+    assert_eq!(
+        states.collect::<Vec<_>>(),
+        [TunnelChannelState::Up, TunnelChannelState::Quarantine]
+    );
     assert!(poll(MS * 25, ChannelSubset::EMPTY).is_none(), "not faster than every 10 ms");
     assert!(poll(MS * 30, ChannelSubset::EMPTY).is_some());
 }
@@ -358,7 +364,8 @@ fn control_takes_little() {
     for mbps in [5, 20, 100] {
         let paths = [Path::new(mbps, 30, 0, 10); 5];
         let mut scenario = Scenario::new(&paths, &[Some(mbps * 1_000_000); 5]);
-        scenario.ends[1].monitor = Monitor::new(&[Some(mbps * 1_000_000); 5], Duration::ZERO);
+        scenario.ends[1].monitor =
+            ChannelMonitor::new(&[Some(mbps * 1_000_000); 5], Duration::ZERO);
         scenario.run(seconds(10));
         let part = scenario.ends[0].control_bytes as f64 * 8.0 / 10.0 / (mbps as f64 * 1e6);
         assert!(part < 0.0011, "{mbps} Mbit/s: {part}");
@@ -390,16 +397,16 @@ fn false_times_affect_only_their_own_channel() {
     assert!(window(&lied) <= window(&honest) + MS);
 }
 
-fn reports() -> impl Strategy<Value = Vec<Report>> {
+fn reports() -> impl Strategy<Value = Vec<ChannelReport>> {
     let state = prop_oneof![
-        Just(ChannelState::Up),
-        Just(ChannelState::Down),
-        Just(ChannelState::Quarantine)
+        Just(TunnelChannelState::Up),
+        Just(TunnelChannelState::Down),
+        Just(TunnelChannelState::Quarantine)
     ];
     let arrival = (1_u32..200, any::<u32>(), any::<u32>())
-        .prop_map(|(number, age_us, received)| Arrival { number, age_us, received });
+        .prop_map(|(number, age_us, received)| ControlShareArrival { number, age_us, received });
     let report = (state, prop::collection::vec(arrival, 0..=3))
-        .prop_map(|(state, arrivals)| Report { state, arrivals });
+        .prop_map(|(state, arrivals)| ChannelReport { state, arrivals });
     prop::collection::vec(report, 2)
 }
 
@@ -416,7 +423,7 @@ proptest! {
             1..40,
         ),
     ) {
-        let mut monitor = Monitor::new(&[None, Some(1_000_000)], Duration::ZERO);
+        let mut monitor = ChannelMonitor::new(&[None, Some(1_000_000)], Duration::ZERO);
         let mut now = Duration::ZERO;
         for (micros, (number, sent_us, reports), (count, symbol), channel) in steps {
             now += Duration::from_micros(micros);
@@ -426,7 +433,7 @@ proptest! {
             monitor.handle_share(symbol % 10, channel, count, now);
             let is_active = number % 2 == 0;
             let (number, sent_us) = (number.max(1), sent_us >> 2);
-            let message = Message { number, sent_us, is_active, wants_keys: false, reports };
+            let message = ControlMessage { number, sent_us, is_active, wants_keys: false, reports };
             monitor.handle_message(symbol % 10, &message.encode(), now).unwrap();
             for estimate in monitor.estimates(now) {
                 prop_assert!((0.0..=1.0).contains(&estimate.loss));

@@ -9,23 +9,24 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sharing::Generator;
-use sim::Rng;
+use sharing::RandomGenerator;
+use sim::SeededRng;
 use sunder_remicss::control::handshake::{
-    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, ClientIdentity, HANDSHAKE_TIMEOUT,
-    RETRY_INTERVAL, Server, ServerEvent, ServerRefusal, SharedKey, TermsMismatch,
+    ANSWERS_PER_SECOND, ClientIdentity, HANDSHAKE_TIMEOUT, RETRY_INTERVAL, SharedKey,
+    TermsMismatch, TunnelClientEvent, TunnelClientFailure, TunnelClientRefusal,
+    TunnelHandshakeClient, TunnelHandshakeServer, TunnelServerEvent,
 };
-use sunder_remicss::wire::handshake::Datagram;
-use sunder_remicss::wire::keys::Keys;
-use sunder_remicss::wire::terms::Terms;
+use sunder_remicss::wire::handshake::HandshakeDatagram;
+use sunder_remicss::wire::keys::TunnelKeys;
+use sunder_remicss::wire::terms::TunnelTerms;
 
 use adversary::Adversary;
 use scenario::{Outcome, Scenario, address, keys_agree};
 
 const NOW: Duration = Duration::from_secs(1000);
 
-fn terms(n: u8) -> Terms {
-    Terms::new(n, 1, true).unwrap()
+fn terms(n: u8) -> TunnelTerms {
+    TunnelTerms::new(n, 1, true).unwrap()
 }
 
 fn key(byte: u8) -> SharedKey {
@@ -36,19 +37,19 @@ fn peer(n: u8) -> ClientIdentity {
     ClientIdentity::Addresses((0..n.into()).map(|channel| address(0, channel)).collect())
 }
 
-fn client(terms: Terms, key: Option<SharedKey>, now: Duration) -> Client {
-    Client::new(terms, key, &mut Generator::seeded().unwrap(), now).unwrap()
+fn client(terms: TunnelTerms, key: Option<SharedKey>, now: Duration) -> TunnelHandshakeClient {
+    TunnelHandshakeClient::new(terms, key, &mut RandomGenerator::seeded().unwrap(), now).unwrap()
 }
 
-fn server(terms: Terms, peer: ClientIdentity) -> Server {
-    Server::new(terms, peer, &mut Generator::seeded().unwrap()).unwrap()
+fn server(terms: TunnelTerms, peer: ClientIdentity) -> TunnelHandshakeServer {
+    TunnelHandshakeServer::new(terms, peer, &mut RandomGenerator::seeded().unwrap()).unwrap()
 }
 
 /// Delivers everything at once, in order, except the datagrams that `lost` selects; the time does
 /// not advance.
 fn exchange(
-    client: &mut Client,
-    server: &mut Server,
+    client: &mut TunnelHandshakeClient,
+    server: &mut TunnelHandshakeServer,
     now: Duration,
     mut lost: impl FnMut(usize, &[u8]) -> bool,
 ) {
@@ -73,7 +74,11 @@ fn exchange(
 }
 
 /// Runs until the client's event.
-fn finish(client: &mut Client, server: &mut Server, mut now: Duration) -> ClientEvent {
+fn finish(
+    client: &mut TunnelHandshakeClient,
+    server: &mut TunnelHandshakeServer,
+    mut now: Duration,
+) -> TunnelClientEvent {
     loop {
         client.handle_timeout(now);
         exchange(client, server, now, |_, _| false);
@@ -84,25 +89,25 @@ fn finish(client: &mut Client, server: &mut Server, mut now: Duration) -> Client
     }
 }
 
-fn failure(event: &ClientEvent) -> &ClientFailure {
+fn failure(event: &TunnelClientEvent) -> &TunnelClientFailure {
     match event {
-        ClientEvent::Failed(failure) => failure,
-        ClientEvent::Associated(_) => panic!("associated"),
+        TunnelClientEvent::Failed(failure) => failure,
+        TunnelClientEvent::Associated(_) => panic!("associated"),
     }
 }
 
-fn associated(server: &mut Server) -> Option<(Keys, Vec<SocketAddr>)> {
+fn associated(server: &mut TunnelHandshakeServer) -> Option<(TunnelKeys, Vec<SocketAddr>)> {
     std::iter::from_fn(|| server.poll_event()).find_map(|event| match event {
-        ServerEvent::Associated { keys, addresses } => Some((keys, addresses)),
-        ServerEvent::Refused { .. } => None,
+        TunnelServerEvent::Associated { keys, addresses } => Some((keys, addresses)),
+        TunnelServerEvent::Refused { .. } => None,
     })
 }
 
-fn refusals(server: &mut Server) -> Vec<ServerRefusal> {
+fn refusals(server: &mut TunnelHandshakeServer) -> Vec<TunnelClientRefusal> {
     let events = std::iter::from_fn(|| server.poll_event());
     let refusals = events.filter_map(|event| match event {
-        ServerEvent::Refused { reason, .. } => Some(reason),
-        ServerEvent::Associated { .. } => None,
+        TunnelServerEvent::Refused { reason, .. } => Some(reason),
+        TunnelServerEvent::Associated { .. } => None,
     });
     refusals.collect()
 }
@@ -112,10 +117,10 @@ fn both_ends_get_the_same_in_two_round_trips() {
     let peers = |n| [peer(n), ClientIdentity::Key(key(1))];
     for n in [1, 2, 5, 16] {
         for (peer, key) in peers(n).into_iter().zip([None, Some(key(1))]) {
-            let terms = Terms::new(n, n.div_ceil(2), true).unwrap();
+            let terms = TunnelTerms::new(n, n.div_ceil(2), true).unwrap();
             let (mut client, mut server) = (client(terms, key, NOW), server(terms, peer));
             exchange(&mut client, &mut server, NOW, |_, _| false);
-            let Some(ClientEvent::Associated(ours)) = client.poll_event() else {
+            let Some(TunnelClientEvent::Associated(ours)) = client.poll_event() else {
                 panic!("not associated");
             };
             let (theirs, addresses) = associated(&mut server).unwrap();
@@ -130,9 +135,11 @@ fn both_ends_get_the_same_in_two_round_trips() {
 
 #[test]
 fn without_tags_there_are_no_points() {
-    let terms = Terms::new(2, 1, false).unwrap();
+    let terms = TunnelTerms::new(2, 1, false).unwrap();
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(2)));
-    let ClientEvent::Associated(ours) = finish(&mut client, &mut server, NOW) else { panic!() };
+    let TunnelClientEvent::Associated(ours) = finish(&mut client, &mut server, NOW) else {
+        panic!()
+    };
     let (theirs, _) = associated(&mut server).unwrap();
     assert!(ours.outgoing.points.is_none() && ours.incoming.points.is_none());
     assert!(theirs.outgoing.points.is_none() && theirs.incoming.points.is_none());
@@ -158,7 +165,7 @@ fn an_attacker_on_all_channels_but_one_excludes_nothing() {
             Outcome::ServerOnly => server_only += 1,
             Outcome::Neither => neither += 1,
         }
-        changed += u32::from(scenario.saw(ServerRefusal::KeyShares));
+        changed += u32::from(scenario.saw(TunnelClientRefusal::KeyShares));
     }
     println!("{completed} completed, {server_only} at the server only, {neither} neither");
     println!("changed key shares were noticed in {changed}");
@@ -170,11 +177,13 @@ fn an_attacker_on_all_channels_but_one_excludes_nothing() {
 fn a_restarted_client_gets_new_keys() {
     let (terms, mut server) = (terms(3), server(terms(3), peer(3)));
     let mut first = client(terms, None, NOW);
-    let ClientEvent::Associated(old) = finish(&mut first, &mut server, NOW) else { panic!() };
+    let TunnelClientEvent::Associated(old) = finish(&mut first, &mut server, NOW) else { panic!() };
     associated(&mut server).unwrap();
     let later = NOW + Duration::from_secs(1);
     let mut second = client(terms, None, later);
-    let ClientEvent::Associated(new) = finish(&mut second, &mut server, later) else { panic!() };
+    let TunnelClientEvent::Associated(new) = finish(&mut second, &mut server, later) else {
+        panic!()
+    };
     let (theirs, _) = associated(&mut server).unwrap();
     assert!(keys_agree(&new, &theirs) && !keys_agree(&old, &theirs));
 }
@@ -215,7 +224,7 @@ fn datagrams_of_another_handshake_are_ignored() {
     for (channel, bytes) in &said {
         second.handle_datagram(*channel, bytes, NOW);
     }
-    assert!(matches!(finish(&mut second, &mut server, NOW), ClientEvent::Associated(_)));
+    assert!(matches!(finish(&mut second, &mut server, NOW), TunnelClientEvent::Associated(_)));
 }
 
 #[test]
@@ -224,10 +233,13 @@ fn a_restarted_server_makes_the_client_restart() {
     exchange(&mut first, &mut old, NOW, |_, bytes| bytes[0] >> 4 == 10);
     let mut new = server(terms(3), peer(3));
     let event = finish(&mut first, &mut new, NOW + Duration::from_secs(1));
-    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![0, 1, 2], members: 3 });
+    assert_eq!(
+        failure(&event),
+        &TunnelClientFailure::NoConfirm { channels: vec![0, 1, 2], members: 3 }
+    );
     let later = NOW + HANDSHAKE_TIMEOUT;
     let event = finish(&mut client(terms(3), None, later), &mut new, later);
-    assert!(matches!(event, ClientEvent::Associated(_)));
+    assert!(matches!(event, TunnelClientEvent::Associated(_)));
 }
 
 #[test]
@@ -245,7 +257,7 @@ fn a_failure_says_where() {
     assert_eq!(now, NOW + HANDSHAKE_TIMEOUT);
     assert_eq!(
         failure(&event),
-        &ClientFailure::NoAnswer { channels: vec![1], min_channels: 3, all: 3 }
+        &TunnelClientFailure::NoAnswer { channels: vec![1], min_channels: 3, all: 3 }
     );
     let said = failure(&event).to_string();
     assert!(said.starts_with("the server does not answer on channel 2: "), "{said}");
@@ -256,20 +268,26 @@ fn ends_with_different_settings_do_not_associate() {
     let differ = |ours, theirs| {
         let (mut client, mut server) = (client(ours, None, NOW), server(theirs, peer(3)));
         let event = finish(&mut client, &mut server, NOW);
-        assert!(matches!(failure(&event), ClientFailure::NoConfirm { .. }));
+        assert!(matches!(failure(&event), TunnelClientFailure::NoConfirm { .. }));
         refusals(&mut server)[0]
     };
-    let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
+    let three = |floor, tags| TunnelTerms::new(3, floor, tags).unwrap();
     assert_eq!(
         differ(three(1, true), three(2, true)),
-        ServerRefusal::Terms(TermsMismatch::Floor(1))
+        TunnelClientRefusal::Terms(TermsMismatch::Floor(1))
     );
-    assert_eq!(differ(three(1, true), three(1, false)), ServerRefusal::Terms(TermsMismatch::Tags));
-    assert_eq!(differ(three(1, false), three(1, true)), ServerRefusal::Terms(TermsMismatch::Tags));
-    assert_eq!(differ(terms(2), terms(3)), ServerRefusal::Terms(TermsMismatch::Channels(2)));
+    assert_eq!(
+        differ(three(1, true), three(1, false)),
+        TunnelClientRefusal::Terms(TermsMismatch::Tags)
+    );
+    assert_eq!(
+        differ(three(1, false), three(1, true)),
+        TunnelClientRefusal::Terms(TermsMismatch::Tags)
+    );
+    assert_eq!(differ(terms(2), terms(3)), TunnelClientRefusal::Terms(TermsMismatch::Channels(2)));
     // The server accepts more privacy than it requires.
     let (mut client, mut server) = (client(three(3, true), None, NOW), server(terms(3), peer(3)));
-    assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+    assert!(matches!(finish(&mut client, &mut server, NOW), TunnelClientEvent::Associated(_)));
     assert_eq!(associated(&mut server).unwrap().0.floor, 3);
 }
 
@@ -285,7 +303,7 @@ fn only_holders_of_the_key_are_answered() {
         server.handle_datagram(channel, address(0, channel), &hello, NOW);
         assert_eq!(server.poll_transmit(), None);
         let event = finish(&mut client, &mut server, NOW);
-        assert_eq!(failure(&event), &ClientFailure::Silent);
+        assert_eq!(failure(&event), &TunnelClientFailure::Silent);
     }
 }
 
@@ -302,12 +320,12 @@ fn only_the_configured_addresses_are_answered() {
     server.handle_datagram(channel, address(0, channel), &hello, NOW);
     let reply = server.poll_transmit().unwrap();
     assert!(reply.bytes.len() <= hello.len(), "no more than was sent");
-    assert!(Server::new(terms(3), peer(2), &mut Generator::system()).is_err());
+    assert!(TunnelHandshakeServer::new(terms(3), peer(2), &mut RandomGenerator::system()).is_err());
 }
 
 #[test]
 fn no_state_is_kept_for_unverified_senders() {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let mut honest = client(terms(2), Some(key(1)), NOW);
     // One valid Hello, overheard, from many addresses: more than the server examines.
@@ -327,12 +345,12 @@ fn no_state_is_kept_for_unverified_senders() {
     forged[9] ^= 1;
     (0..flood).for_each(|_| server.handle_datagram(channel, address(0, channel), &forged, later));
     let event = finish(&mut honest, &mut server, later);
-    assert!(matches!(event, ClientEvent::Associated(_)));
+    assert!(matches!(event, TunnelClientEvent::Associated(_)));
 }
 
 #[test]
 fn during_a_flood_a_client_is_answered_at_any_time() {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let (channel, hello) = client(terms(2), Some(key(1)), NOW).poll_transmit(NOW).unwrap();
     // Five times as many as the server examines; the client's requests are as regular as its timer.
@@ -385,7 +403,7 @@ fn datagrams_that_are_no_requests_use_up_no_rate_limit() {
     server.handle_datagram(0, address(0, 0), hello, later);
     assert_eq!(answers(&mut server).len(), 1);
     exchange(&mut client, &mut server, later, |_, _| false);
-    assert!(matches!(client.poll_event(), Some(ClientEvent::Associated(_))));
+    assert!(matches!(client.poll_event(), Some(TunnelClientEvent::Associated(_))));
 }
 
 #[test]
@@ -408,9 +426,9 @@ fn a_flood_on_one_channel_does_not_suppress_answers_on_others() {
 
 #[test]
 fn a_refusal_is_reported_once_a_minute_on_a_channel() {
-    let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
+    let three = |floor, tags| TunnelTerms::new(3, floor, tags).unwrap();
     let mut server = server(three(2, true), peer(3));
-    let lists = |server: &mut Server, terms, now| {
+    let lists = |server: &mut TunnelHandshakeServer, terms, now| {
         let mut lists = Vec::new();
         exchange(&mut client(terms, None, now), server, now, |_, bytes| {
             let is_list = bytes[0] >> 4 == 10;
@@ -431,7 +449,7 @@ fn a_refusal_is_reported_once_a_minute_on_a_channel() {
             reported.extend(refusals(&mut server));
         }
     }
-    assert_eq!(reported, [ServerRefusal::Terms(TermsMismatch::Floor(1)); 5]);
+    assert_eq!(reported, [TunnelClientRefusal::Terms(TermsMismatch::Floor(1)); 5]);
     // Others are reported at once.
     let now = NOW + Duration::from_secs(242);
     let low = lists(&mut server, three(1, true), now);
@@ -439,7 +457,7 @@ fn a_refusal_is_reported_once_a_minute_on_a_channel() {
     server.handle_datagram(0, address(0, 0), &low[0], now);
     server.handle_datagram(0, address(0, 0), &untagged[0], now);
     server.handle_datagram(1, address(0, 1), &low[1], now);
-    let expected = [TermsMismatch::Tags, TermsMismatch::Floor(1)].map(ServerRefusal::Terms);
+    let expected = [TermsMismatch::Tags, TermsMismatch::Floor(1)].map(TunnelClientRefusal::Terms);
     assert_eq!(refusals(&mut server), expected);
 }
 
@@ -450,11 +468,11 @@ fn refusals_do_not_suppress_an_association_event() {
     // The peer is gone for five minutes.
     for _ in 0..300 {
         now += Duration::from_secs(1);
-        let mut other = client(Terms::new(2, 1, false).unwrap(), None, now);
+        let mut other = client(TunnelTerms::new(2, 1, false).unwrap(), None, now);
         exchange(&mut other, &mut server, now, |_, _| false);
     }
     let event = finish(&mut client(terms(2), None, now), &mut server, now);
-    assert!(matches!(event, ClientEvent::Associated(_)));
+    assert!(matches!(event, TunnelClientEvent::Associated(_)));
     assert!(associated(&mut server).is_some(), "the client is alone");
 }
 
@@ -471,7 +489,7 @@ fn a_client_that_restarts_repeatedly_is_not_locked_out() {
         now += Duration::from_millis(250);
     }
     let event = finish(&mut client(terms(3), None, now), &mut server, now);
-    assert!(matches!(event, ClientEvent::Associated(_)));
+    assert!(matches!(event, TunnelClientEvent::Associated(_)));
     server.handle_timeout(now + HANDSHAKE_TIMEOUT * 2);
     assert_eq!(server.poll_timeout(), None, "nothing is kept");
 }
@@ -494,14 +512,14 @@ fn a_hello_that_is_answered_twice_harms_nothing() {
         cookies.push(replies);
     }
     assert_ne!(cookies[0], cookies[1]);
-    assert!(matches!(finish(&mut client, &mut server, after), ClientEvent::Associated(_)));
+    assert!(matches!(finish(&mut client, &mut server, after), TunnelClientEvent::Associated(_)));
 }
 
 #[test]
 fn time_that_goes_backwards_is_harmless() {
     let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
     server.handle_timeout(NOW + HANDSHAKE_TIMEOUT * 100);
-    assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+    assert!(matches!(finish(&mut client, &mut server, NOW), TunnelClientEvent::Associated(_)));
     server.handle_timeout(Duration::MAX);
     assert_eq!(server.poll_timeout(), None);
 }
@@ -522,7 +540,7 @@ proptest! {
             client.handle_datagram(channel, &bytes, NOW);
             server.handle_datagram(channel, address(0, channel), &bytes, NOW);
         }
-        prop_assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+        prop_assert!(matches!(finish(&mut client, &mut server, NOW), TunnelClientEvent::Associated(_)));
     }
 
     /// Every byte on one channel is changed: the ends never have different keys.
@@ -530,7 +548,7 @@ proptest! {
     fn a_changed_byte_does_not_leave_one_end_associated(
         seed: u64, victim in 0_usize..2, which in 8_u8..12, change in 1_u8..,
     ) {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
         for (channel, bytes) in step(&mut client) {
             let bytes = altered(&mut rng, channel == victim && which == 8, bytes, change);
@@ -547,27 +565,27 @@ proptest! {
                 }
             }
         }
-        if let Some(ClientEvent::Associated(ours)) = client.poll_event() {
+        if let Some(TunnelClientEvent::Associated(ours)) = client.poll_event() {
             let (theirs, _) = associated(&mut server).unwrap();
             prop_assert!(keys_agree(&ours, &theirs));
         }
     }
 }
 
-fn step(client: &mut Client) -> Vec<(usize, Vec<u8>)> {
+fn step(client: &mut TunnelHandshakeClient) -> Vec<(usize, Vec<u8>)> {
     std::iter::from_fn(|| client.poll_transmit(NOW)).collect()
 }
 
-fn answers(server: &mut Server) -> Vec<(usize, Vec<u8>)> {
+fn answers(server: &mut TunnelHandshakeServer) -> Vec<(usize, Vec<u8>)> {
     let replies = std::iter::from_fn(|| server.poll_transmit());
     replies.map(|reply| (reply.channel, reply.bytes)).collect()
 }
 
-fn altered(rng: &mut Rng, alter: bool, mut bytes: Vec<u8>, change: u8) -> Vec<u8> {
+fn altered(rng: &mut SeededRng, alter: bool, mut bytes: Vec<u8>, change: u8) -> Vec<u8> {
     if alter {
         let place = rng.index(bytes.len());
         bytes[place] ^= change;
     }
-    let _ = Datagram::parse(&bytes);
+    let _ = HandshakeDatagram::parse(&bytes);
     bytes
 }

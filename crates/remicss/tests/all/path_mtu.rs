@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 use udp::MIN_MTU;
 
 use crate::scenario::Scenario;
@@ -59,7 +59,7 @@ fn holes() -> impl Iterator<Item = Hole> {
     })
 }
 
-fn scenario(kappa: f64, mu: f64, rng: &mut Rng) -> Scenario {
+fn scenario(kappa: f64, mu: f64, rng: &mut SeededRng) -> Scenario {
     let floor = if kappa < 2.0 { 1 } else { 2 };
     let mut scenario = Scenario::new(2, floor, 2, rng);
     scenario.set_goal(kappa, mu);
@@ -68,7 +68,7 @@ fn scenario(kappa: f64, mu: f64, rng: &mut Rng) -> Scenario {
 
 /// Sends packets of all lengths in both directions. Returns the numbers of those that did not
 /// arrive, by receiving end.
-fn send(scenario: &mut Scenario, time: Duration, rng: &mut Rng) -> [usize; 2] {
+fn send(scenario: &mut Scenario, time: Duration, rng: &mut SeededRng) -> [usize; 2] {
     let before = [0, 1].map(|end| scenario.delivered(end));
     let mut count = 0;
     let begin = scenario.now();
@@ -89,7 +89,7 @@ fn packets_arrive_again_soon_after_an_mtu_has_shrunk() {
     for (kappa, mu) in [(1.0, 2.0), (2.0, 2.0)] {
         for (seed, hole) in holes().enumerate() {
             let case = format!("kappa {kappa}, mu {mu}, {hole:?}");
-            let mut rng = Rng::new(seed as u64);
+            let mut rng = SeededRng::new(seed as u64);
             let mut scenario = scenario(kappa, mu, &mut rng);
             scenario.advance(SEARCH_TIME, &mut rng);
             assert_eq!(send(&mut scenario, Duration::from_secs(2), &mut rng), [0; 2], "{case}");
@@ -126,7 +126,7 @@ fn packets_arrive_again_soon_after_an_mtu_has_shrunk() {
 #[test]
 fn a_tunnel_begins_with_what_every_path_carries() {
     for (seed, hole) in holes().enumerate() {
-        let mut rng = Rng::new(seed as u64);
+        let mut rng = SeededRng::new(seed as u64);
         let mut scenario = scenario(2.0, 2.0, &mut rng);
         hole.open(&mut scenario);
         while scenario.members(0).min(scenario.members(1)) < 2 {
@@ -152,12 +152,12 @@ fn a_tunnel_begins_with_what_every_path_carries() {
 /// Keys are renewed, and the MTUs stay known.
 #[test]
 fn a_new_association_keeps_the_mtus() {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut scenario = scenario(2.0, 2.0, &mut rng);
     let age = Duration::from_secs(8);
-    let limits = sunder_remicss::endpoint::settings::KeyLimits {
+    let limits = sunder_remicss::endpoint::settings::KeyRenewalLimits {
         age,
-        ..sunder_remicss::endpoint::settings::KeyLimits::default()
+        ..sunder_remicss::endpoint::settings::KeyRenewalLimits::default()
     };
     scenario.set_key_limits([limits; 2]);
     scenario.advance(SEARCH_TIME, &mut rng);

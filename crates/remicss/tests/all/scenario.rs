@@ -4,27 +4,30 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use model::Objective;
-use sharing::Generator;
-use sim::{Conditions, Event as NetworkEvent, LinkId, Network, Rng};
+use model::ScheduleObjective;
+use sharing::RandomGenerator;
+use sim::{
+    SeededRng, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent as NetworkEvent,
+};
 use sunder_remicss::control::handshake::{ClientIdentity, SharedKey};
-use sunder_remicss::control::monitor::Monitor;
-use sunder_remicss::control::path_manager::PathMtu;
-use sunder_remicss::endpoint::event::{Event, PacketSink};
-use sunder_remicss::endpoint::inbound::Inbound;
-use sunder_remicss::endpoint::outbound::{Outbound, SenderConfig, SenderUpdate};
-use sunder_remicss::endpoint::settings::KeyLimits;
-use sunder_remicss::endpoint::settings::{EndpointSettings, Role};
-use sunder_remicss::endpoint::shared_state::SharedState;
-use sunder_remicss::recv::receiver::ReceiverLimits;
+use sunder_remicss::control::monitor::ChannelMonitor;
+use sunder_remicss::control::path_prober::PathMtu;
+use sunder_remicss::endpoint::event::{PacketSink, TunnelEvent};
+use sunder_remicss::endpoint::inbound::InboundEndpoint;
+use sunder_remicss::endpoint::outbound::{OutboundEndpoint, SenderUpdate, SymbolSenderConfig};
+use sunder_remicss::endpoint::settings::KeyRenewalLimits;
+use sunder_remicss::endpoint::settings::{EndpointRole, EndpointSettings};
+use sunder_remicss::endpoint::shared_state::EndpointSharedState;
+use sunder_remicss::recv::receiver::SymbolReceiverLimits;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
-use sunder_remicss::send::sender::SendError;
-use sunder_remicss::send::spare::{Preference, SpareChannels};
-use sunder_remicss::wire::datagram::{Class, Kind};
-use sunder_remicss::wire::keys::Keys;
-use sunder_remicss::wire::terms::Terms;
-use udp::Batch;
+use sunder_remicss::send::sender::SymbolSendError;
+use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
+use sunder_remicss::wire::datagram::{DatagramClass, SymbolKind};
+use sunder_remicss::wire::keys::TunnelKeys;
+use sunder_remicss::wire::terms::TunnelTerms;
+use udp::DatagramBatch;
 
 const CLIENT: usize = 0;
 
@@ -39,14 +42,14 @@ const MAX_OVERHEARD: usize = 64;
 
 /// Two ends and the links between them.
 pub(crate) struct Scenario {
-    terms: Terms,
-    key_limits: KeyLimits,
+    terms: TunnelTerms,
+    key_limits: KeyRenewalLimits,
     goal: PlanGoal,
     ends: [End; 2],
-    network: Network<()>,
+    network: SimulatedNetwork<()>,
     /// One direction of one channel each, first those from the client; then as many from an
     /// outsider's address.
-    links: Vec<LinkId>,
+    links: Vec<SimulatedLinkId>,
     /// Everything that was sent in each direction, by end.
     sent: [HashSet<Vec<u8>>; 2],
     next_packet: u32,
@@ -67,10 +70,10 @@ pub(crate) struct Scenario {
 
 /// One end.
 struct End {
-    inbound: Inbound,
-    outbound: Outbound,
-    shared: SharedState,
-    batches: Vec<Batch>,
+    inbound: InboundEndpoint,
+    outbound: OutboundEndpoint,
+    shared: EndpointSharedState,
+    batches: Vec<DatagramBatch>,
     received: Received,
     associations: usize,
     /// The offset of its clock.
@@ -86,8 +89,8 @@ struct End {
 struct Received(Vec<Vec<u8>>);
 
 impl PacketSink for Received {
-    fn take(&mut self, kind: Kind, packets: &[u8]) {
-        assert_eq!(kind, Kind::Packet);
+    fn take(&mut self, kind: SymbolKind, packets: &[u8]) {
+        assert_eq!(kind, SymbolKind::Packet);
         self.0.push(packets.to_vec());
     }
 }
@@ -110,34 +113,36 @@ fn client_at(channel: usize, moves: u8) -> SocketAddr {
 
 impl Scenario {
     /// A client and a server that have just started, and begin with `least` channels.
-    pub(crate) fn new(channels: u8, floor: u8, least: u8, rng: &mut Rng) -> Self {
-        let terms = Terms::new(channels, floor, true).unwrap().with_min_channels(least).unwrap();
-        let spread = |rng: &mut Rng| f64::from(rng.bytes::<1>()[0]) / 255.0;
+    pub(crate) fn new(channels: u8, floor: u8, least: u8, rng: &mut SeededRng) -> Self {
+        let terms =
+            TunnelTerms::new(channels, floor, true).unwrap().with_min_channels(least).unwrap();
+        let spread = |rng: &mut SeededRng| f64::from(rng.bytes::<1>()[0]) / 255.0;
         let (least, most) = (f64::from(floor), f64::from(channels));
         let kappa = least + spread(rng) * (most - least);
         let mu = kappa + spread(rng) * (most - kappa);
         let goal = PlanGoal {
             kappa,
             mu,
-            objective: Objective::Risk,
+            objective: ScheduleObjective::Risk,
             floor: terms.floor(),
             keeps_order: true,
-            prefer: Preference::Rate,
+            prefer: PlanPreference::Rate,
         };
-        let mut network = Network::new(rng.next_u64());
-        let mut links: Vec<LinkId> = (0..2 * channels)
+        let mut network = SimulatedNetwork::new(rng.next_u64());
+        let mut links: Vec<SimulatedLinkId> = (0..2 * channels)
             .map(|_| {
                 let delay = Duration::from_micros(rng.below(40_000));
-                network.link(delay, delay)
+                network.add_link(delay, delay)
             })
             .collect();
-        let outside = |_| network.link(Duration::ZERO, Duration::ZERO);
+        let outside = |_| network.add_link(Duration::ZERO, Duration::ZERO);
         links.extend((0..2 * channels).map(outside));
         Self {
             terms,
-            key_limits: KeyLimits::default(),
+            key_limits: KeyRenewalLimits::default(),
             goal,
-            ends: [0, 1].map(|end| End::new(end, terms, KeyLimits::default(), Duration::ZERO)),
+            ends: [0, 1]
+                .map(|end| End::new(end, terms, KeyRenewalLimits::default(), Duration::ZERO)),
             network,
             links,
             sent: Default::default(),
@@ -152,7 +157,7 @@ impl Scenario {
     }
 
     /// Both ends restart, and use keys for this long.
-    pub(crate) fn set_key_limits(&mut self, limits: [KeyLimits; 2]) {
+    pub(crate) fn set_key_limits(&mut self, limits: [KeyRenewalLimits; 2]) {
         for (end, limits) in limits.into_iter().enumerate() {
             self.key_limits = limits;
             self.restart(end);
@@ -165,14 +170,14 @@ impl Scenario {
     }
 
     /// The client's address on a channel changes: datagrams to the old one are lost.
-    pub(crate) fn move_client(&mut self, rng: &mut Rng) {
+    pub(crate) fn move_client(&mut self, rng: &mut SeededRng) {
         let channel = rng.index(self.moves.len());
         self.moves[channel] = self.moves[channel].wrapping_add(1);
     }
 
     /// An attacker forwards the datagrams on one link from an address of its own, before the
     /// original arrives; or stops doing so.
-    pub(crate) fn copy(&mut self, rng: &mut Rng) {
+    pub(crate) fn copy(&mut self, rng: &mut SeededRng) {
         self.copied = (rng.index(3) > 0).then(|| self.line(rng));
         self.seize();
     }
@@ -183,7 +188,7 @@ impl Scenario {
     }
 
     /// An end gets this many packets to send.
-    pub(crate) fn send(&mut self, from: usize, count: usize, rng: &mut Rng) {
+    pub(crate) fn send(&mut self, from: usize, count: usize, rng: &mut SeededRng) {
         for _ in 0..count {
             let is_long = rng.index(8) == 0;
             let length = if is_long { 1200 + rng.index(252) } else { 24 + rng.index(200) };
@@ -216,7 +221,7 @@ impl Scenario {
     }
 
     /// Advances the time.
-    pub(crate) fn advance(&mut self, by: Duration, rng: &mut Rng) {
+    pub(crate) fn advance(&mut self, by: Duration, rng: &mut SeededRng) {
         let until = self.now() + by;
         loop {
             for end in 0..2 {
@@ -233,18 +238,18 @@ impl Scenario {
     }
 
     /// One direction of any channel.
-    fn line(&self, rng: &mut Rng) -> usize {
+    fn line(&self, rng: &mut SeededRng) -> usize {
         rng.index(self.links.len() / 2)
     }
 
     /// The conditions in one direction of any channel.
-    pub(crate) fn conditions(&mut self, rng: &mut Rng) -> &mut Conditions {
+    pub(crate) fn conditions(&mut self, rng: &mut SeededRng) -> &mut SimulatedLinkConditions {
         let line = self.line(rng);
         self.network.conditions_mut(self.links[line])
     }
 
     /// Datagrams in one direction of any channel take up to this much longer than others.
-    pub(crate) fn set_jitter(&mut self, jitter: Duration, rng: &mut Rng) {
+    pub(crate) fn set_jitter(&mut self, jitter: Duration, rng: &mut SeededRng) {
         let conditions = self.conditions(rng);
         conditions.max_delay = conditions.min_delay + jitter;
     }
@@ -277,7 +282,7 @@ impl Scenario {
 
     /// A channel starts or stops changing its datagrams: one alone, since with k = 1 it could read
     /// and forge.
-    pub(crate) fn tamper(&mut self, rng: &mut Rng) {
+    pub(crate) fn tamper(&mut self, rng: &mut SeededRng) {
         self.changed = (rng.index(2) == 0).then(|| self.line(rng));
         self.seize();
     }
@@ -298,7 +303,7 @@ impl Scenario {
 
     /// An outsider replays datagrams, changed or not, or sends noise: from an end's address, or
     /// from an address of its own.
-    pub(crate) fn invent(&mut self, rng: &mut Rng) {
+    pub(crate) fn invent(&mut self, rng: &mut SeededRng) {
         for _ in 0..rng.index(20) {
             let line = self.line(rng);
             let overheard = rng.pick(&self.overheard).cloned();
@@ -330,7 +335,8 @@ impl Scenario {
     pub(crate) fn end_faults(&mut self) {
         for link in &self.links {
             let conditions = self.network.conditions_mut(*link);
-            *conditions = Conditions::delayed(conditions.min_delay, conditions.min_delay);
+            *conditions =
+                SimulatedLinkConditions::delayed(conditions.min_delay, conditions.min_delay);
         }
         (self.changed, self.copied) = (None, None);
         self.seize();
@@ -343,7 +349,7 @@ impl Scenario {
     }
 
     /// An end handles everything that is due.
-    fn work(&mut self, index: usize, rng: &mut Rng) {
+    fn work(&mut self, index: usize, rng: &mut SeededRng) {
         let outgoing = self.ends[index].work(self.now(), &self.goal);
         for (channel, to, bytes) in outgoing {
             if index != CLIENT && to != client_at(channel, self.moves[channel]) {
@@ -353,7 +359,7 @@ impl Scenario {
                 continue;
             }
             let line = index * self.moves.len() + channel;
-            if Class::of(&bytes) == Some(Class::Share) {
+            if DatagramClass::of(&bytes) == Some(DatagramClass::Share) {
                 self.longest_share[index] = self.longest_share[index].max(bytes.len());
             }
             if self.overheard.len() < MAX_OVERHEARD {
@@ -368,7 +374,7 @@ impl Scenario {
         self.check(index);
     }
 
-    fn handle(&mut self, event: NetworkEvent<()>, rng: &mut Rng) {
+    fn handle(&mut self, event: NetworkEvent<()>, rng: &mut SeededRng) {
         match event {
             NetworkEvent::Arrived { link, bytes } => self.arrive(link.index(), &bytes),
             NetworkEvent::Intercepted { link, mut bytes } => {
@@ -417,20 +423,20 @@ impl Scenario {
 }
 
 impl End {
-    fn new(end: usize, terms: Terms, key_limits: KeyLimits, now: Duration) -> Self {
+    fn new(end: usize, terms: TunnelTerms, key_limits: KeyRenewalLimits, now: Duration) -> Self {
         let n = usize::from(terms.channels());
         let key = SharedKey::new(&[7; 32]);
         let role = if end == CLIENT {
             let servers = (0..n).map(|channel| address(1, channel)).collect();
-            Role::Client { servers, key: Some(key) }
+            EndpointRole::Client { servers, key: Some(key) }
         } else {
-            Role::Server(ClientIdentity::Key(key))
+            EndpointRole::Server(ClientIdentity::Key(key))
         };
-        let limits = ReceiverLimits {
+        let limits = SymbolReceiverLimits {
             window: 1 << 10,
             share_bytes: 1 << 17,
             held_bytes: 1 << 17,
-            ..ReceiverLimits::default()
+            ..SymbolReceiverLimits::default()
         };
         let settings = EndpointSettings {
             terms,
@@ -441,12 +447,12 @@ impl End {
             keeps_order: true,
             is_roaming: true,
         };
-        let generator = Generator::seeded().unwrap();
+        let generator = RandomGenerator::seeded().unwrap();
         Self {
-            inbound: Inbound::new(role, settings, generator, now).unwrap(),
-            outbound: Outbound::default(),
-            shared: SharedState::default(),
-            batches: (0..n).map(|_| Batch::default()).collect(),
+            inbound: InboundEndpoint::new(role, settings, generator, now).unwrap(),
+            outbound: OutboundEndpoint::default(),
+            shared: EndpointSharedState::default(),
+            batches: (0..n).map(|_| DatagramBatch::default()).collect(),
             received: Received::default(),
             associations: 0,
             ahead: Duration::ZERO,
@@ -457,7 +463,7 @@ impl End {
 
     /// When something is due, in the scenario's time.
     fn timeout(&self, now: Duration) -> Option<Duration> {
-        let due = self.shared.monitor.as_ref().map(Monitor::poll_timeout);
+        let due = self.shared.monitor.as_ref().map(ChannelMonitor::poll_timeout);
         let next = self.inbound.poll_timeout().into_iter().chain(due).min()?;
         Some(next.saturating_sub(self.ahead).max(now + Duration::from_micros(100)))
     }
@@ -477,14 +483,14 @@ impl End {
         let mut begins = None;
         while let Some(event) = self.inbound.poll_event() {
             match event {
-                Event::Associated { keys, peers } => {
+                TunnelEvent::Associated { keys, peers } => {
                     self.peers = peers;
                     begins = Some(keys);
                     self.associations += 1;
                 }
-                Event::Moved { channel, to } => self.peers[channel] = to,
-                Event::MaxDatagramLen(limit) => self.outbound.set_max_datagram_len(limit.len),
-                Event::Gone => self.outbound.handle_update(SenderUpdate::Dissociate),
+                TunnelEvent::Moved { channel, to } => self.peers[channel] = to,
+                TunnelEvent::MaxDatagramLen(limit) => self.outbound.set_max_datagram_len(limit.len),
+                TunnelEvent::Gone => self.outbound.handle_update(SenderUpdate::Dissociate),
                 _ => {}
             }
         }
@@ -515,13 +521,13 @@ impl End {
 
     fn order(
         &self,
-        begins: Option<Keys>,
+        begins: Option<TunnelKeys>,
         scheduler: Box<PlannedScheduler>,
         up: model::ChannelSubset,
         spare: SpareChannels,
     ) -> SenderUpdate {
         let n = self.batches.len();
-        let config = SenderConfig {
+        let config = SymbolSenderConfig {
             rates_bps: vec![Some(10_000_000); n],
             mtus: vec![1500; n],
             headers: vec![28; n],
@@ -529,7 +535,7 @@ impl End {
         let Some(keys) = begins else {
             return SenderUpdate::Schedule { scheduler, up, spare };
         };
-        let generator = Generator::seeded().unwrap();
+        let generator = RandomGenerator::seeded().unwrap();
         let sender = config.sender(&keys, scheduler, generator).unwrap();
         SenderUpdate::Associate(Box::new(sender))
     }
@@ -539,8 +545,8 @@ impl End {
         while let Some(packet) = self.queue.pop() {
             let Some(symbol) = self.outbound.begin() else { continue };
             symbol.extend_from_slice(&packet);
-            if let Err(SendError::Wait(_)) =
-                self.outbound.finish(Kind::Packet, 1, now, &mut self.batches)
+            if let Err(SymbolSendError::Wait(_)) =
+                self.outbound.finish(SymbolKind::Packet, 1, now, &mut self.batches)
             {
                 self.queue.push(packet);
                 return;
@@ -560,7 +566,7 @@ fn packet(number: u32, length: usize) -> Vec<u8> {
 }
 
 /// Changes a part of a datagram.
-fn change(bytes: &mut Vec<u8>, rng: &mut Rng) {
+fn change(bytes: &mut Vec<u8>, rng: &mut SeededRng) {
     match rng.index(4) {
         0 => bytes.truncate(rng.index(bytes.len() + 1)),
         1 => bytes.push(rng.below(256).to_le_bytes()[0]),

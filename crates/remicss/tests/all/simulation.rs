@@ -9,14 +9,14 @@
 use std::time::Duration;
 
 use crate::scenario::Scenario;
-use sim::Rng;
-use sunder_remicss::endpoint::settings::KeyLimits;
+use sim::SeededRng;
+use sunder_remicss::endpoint::settings::KeyRenewalLimits;
 
 /// The number of operations of a run.
 const OPERATIONS: u64 = 60;
 
 fn run(seed: u64) {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let channels = [1, 2, 3, 4][rng.index(4)];
     let floor = [1, 2, 3, 4][rng.index(channels.into())];
     let least = floor + u8::try_from(rng.index(usize::from(channels - floor) + 1)).unwrap();
@@ -77,7 +77,7 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
 #[test]
 fn no_packet_is_lost_when_a_channel_joins() {
     for seed in 0..60 {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
         scenario.set_goal(2.0, 3.0);
         scenario.set_jitter(Duration::from_millis(rng.below(30)), &mut rng);
@@ -112,10 +112,11 @@ fn no_packet_is_lost_when_a_channel_joins() {
 #[test]
 fn no_packet_is_lost_with_new_keys() {
     for seed in 0..40 {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
         scenario.set_goal(2.0, 3.0);
-        let limits = KeyLimits { age: Duration::from_millis(1_500), ..KeyLimits::default() };
+        let limits =
+            KeyRenewalLimits { age: Duration::from_millis(1_500), ..KeyRenewalLimits::default() };
         scenario.set_key_limits([limits; 2]);
         scenario.set_jitter(Duration::from_millis(rng.below(30)), &mut rng);
         for step in 0..4_000 {
@@ -136,11 +137,11 @@ fn no_packet_is_lost_with_new_keys() {
 #[test]
 fn an_end_with_many_failed_joins_requests_new_keys() {
     for end in 0..2 {
-        let mut rng = Rng::new(end as u64);
+        let mut rng = SeededRng::new(end as u64);
         let mut scenario = Scenario::new(2, 1, 2, &mut rng);
         scenario.set_goal(2.0, 2.0);
-        let few = KeyLimits { failures: 8, ..KeyLimits::default() };
-        let mut limits = [KeyLimits::default(); 2];
+        let few = KeyRenewalLimits { failures: 8, ..KeyRenewalLimits::default() };
+        let mut limits = [KeyRenewalLimits::default(); 2];
         limits[end] = few;
         scenario.set_key_limits(limits);
         scenario.advance(Duration::from_secs(2), &mut rng);

@@ -4,107 +4,114 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use udp::streams::{self, Datagram, Phase, Read, State};
+use udp::streams::{self, ReceivedDatagram, UdpStreamPhase, UdpStreamRead, UdpStreamState};
 
 use crate::protocol::{
-    ConnectError, Connected, Connecting, Connection, ConnectionError, Read as Outcome, destination,
+    SabulClientHandshake, SabulConnectError, SabulConnectOutcome, SabulConnection,
+    SabulConnectionError, SabulReadOutcome as Outcome, destination,
 };
 
 /// A connection or the handshake that makes it.
 #[derive(Debug)]
-pub(super) struct Driven {
+pub(super) struct SabulStreamConnection {
     peer: SocketAddr,
-    stage: Stage,
+    stage: SabulStreamStage,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Connecting(Box<Connecting>),
-    Refused(ConnectError),
-    Connected(Box<Connection>),
+enum SabulStreamStage {
+    Connecting(Box<SabulClientHandshake>),
+    Refused(SabulConnectError),
+    Connected(Box<SabulConnection>),
 }
 
-impl Driven {
+impl SabulStreamConnection {
     /// A client's.
-    pub(super) fn connecting(connecting: Connecting, peer: SocketAddr) -> Self {
-        Self { peer, stage: Stage::Connecting(Box::new(connecting)) }
+    pub(super) fn connecting(connecting: SabulClientHandshake, peer: SocketAddr) -> Self {
+        Self { peer, stage: SabulStreamStage::Connecting(Box::new(connecting)) }
     }
 
     /// A listener's.
-    pub(super) fn connected(connection: Connection, peer: SocketAddr) -> Self {
-        Self { peer, stage: Stage::Connected(Box::new(connection)) }
+    pub(super) fn connected(connection: SabulConnection, peer: SocketAddr) -> Self {
+        Self { peer, stage: SabulStreamStage::Connected(Box::new(connection)) }
     }
 }
 
-impl streams::Connection for Driven {
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
+impl streams::UdpStreamConnection for SabulStreamConnection {
+    fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>) {
         if datagram.from != self.peer {
             return;
         }
         match &mut self.stage {
-            Stage::Connecting(connecting) => {
+            SabulStreamStage::Connecting(connecting) => {
                 match connecting.handle_datagram(now, datagram.bytes) {
-                    Connected::Yes(connection) => self.stage = Stage::Connected(connection),
-                    Connected::Failed(error) => self.stage = Stage::Refused(error),
-                    Connected::NotYet => {}
+                    SabulConnectOutcome::Yes(connection) => {
+                        self.stage = SabulStreamStage::Connected(connection);
+                    }
+                    SabulConnectOutcome::Failed(error) => {
+                        self.stage = SabulStreamStage::Refused(error);
+                    }
+                    SabulConnectOutcome::NotYet => {}
                 }
             }
-            Stage::Connected(connection) => match destination(datagram.bytes) {
+            SabulStreamStage::Connected(connection) => match destination(datagram.bytes) {
                 // The endpoint has seen that it is this connection's request.
                 Some(0) => connection.respond(),
                 _ => connection.handle_arrived(now, datagram.arrived_at, datagram.bytes),
             },
-            Stage::Refused(_) => {}
+            SabulStreamStage::Refused(_) => {}
         }
     }
 
     fn handle_timeout(&mut self, now: Duration) {
         match &mut self.stage {
-            Stage::Connecting(connecting) => {
+            SabulStreamStage::Connecting(connecting) => {
                 if let Err(error) = connecting.handle_timeout(now) {
-                    self.stage = Stage::Refused(error);
+                    self.stage = SabulStreamStage::Refused(error);
                 }
             }
-            Stage::Connected(connection) => connection.handle_timeout(now),
-            Stage::Refused(_) => {}
+            SabulStreamStage::Connected(connection) => connection.handle_timeout(now),
+            SabulStreamStage::Refused(_) => {}
         }
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
         match &self.stage {
-            Stage::Connecting(connecting) => Some(connecting.poll_timeout()),
-            Stage::Connected(connection) => connection.poll_timeout(),
-            Stage::Refused(_) => None,
+            SabulStreamStage::Connecting(connecting) => Some(connecting.poll_timeout()),
+            SabulStreamStage::Connected(connection) => connection.poll_timeout(),
+            SabulStreamStage::Refused(_) => None,
         }
     }
 
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
         let is_written = match &mut self.stage {
-            Stage::Connecting(connecting) => connecting.poll_transmit(now, datagram),
-            Stage::Connected(connection) => connection.poll_transmit(now, datagram),
-            Stage::Refused(_) => false,
+            SabulStreamStage::Connecting(connecting) => connecting.poll_transmit(now, datagram),
+            SabulStreamStage::Connected(connection) => connection.poll_transmit(now, datagram),
+            SabulStreamStage::Refused(_) => false,
         };
         is_written.then_some(self.peer)
     }
 
-    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read> {
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead> {
         match &mut self.stage {
-            Stage::Connecting(_) => Ok(Read::Nothing),
-            Stage::Connected(connection) => match connection.read(to, now).map_err(io_error)? {
-                Outcome::Bytes(count) => Ok(Read::Bytes(count)),
-                Outcome::Nothing if connection.is_over() => Ok(Read::End),
-                Outcome::Nothing => Ok(Read::Nothing),
-                Outcome::End => Ok(Read::End),
-            },
-            Stage::Refused(error) => Err(refusal(*error)),
+            SabulStreamStage::Connecting(_) => Ok(UdpStreamRead::Nothing),
+            SabulStreamStage::Connected(connection) => {
+                match connection.read(to, now).map_err(io_error)? {
+                    Outcome::Bytes(count) => Ok(UdpStreamRead::Bytes(count)),
+                    Outcome::Nothing if connection.is_over() => Ok(UdpStreamRead::End),
+                    Outcome::Nothing => Ok(UdpStreamRead::Nothing),
+                    Outcome::End => Ok(UdpStreamRead::End),
+                }
+            }
+            SabulStreamStage::Refused(error) => Err(refusal(*error)),
         }
     }
 
     fn write(&mut self, bytes: &[u8], _now: Duration) -> io::Result<usize> {
         match &mut self.stage {
-            Stage::Connecting(_) => Ok(0),
-            Stage::Connected(connection) => connection.write(bytes).map_err(io_error),
-            Stage::Refused(error) => Err(refusal(*error)),
+            SabulStreamStage::Connecting(_) => Ok(0),
+            SabulStreamStage::Connected(connection) => connection.write(bytes).map_err(io_error),
+            SabulStreamStage::Refused(error) => Err(refusal(*error)),
         }
     }
 
@@ -113,40 +120,46 @@ impl streams::Connection for Driven {
     }
 
     fn is_flushed(&self) -> bool {
-        matches!(&self.stage, Stage::Connected(connection) if connection.is_flushed())
+        matches!(&self.stage, SabulStreamStage::Connected(connection) if connection.is_flushed())
     }
 
     fn close(&mut self, now: Duration) {
         match &mut self.stage {
             // Nobody waits for the listener's answer any more.
-            Stage::Connecting(_) => self.stage = Stage::Refused(ConnectError::NoAnswer),
-            Stage::Connected(connection) => connection.close(now),
-            Stage::Refused(_) => {}
+            SabulStreamStage::Connecting(_) => {
+                self.stage = SabulStreamStage::Refused(SabulConnectError::NoAnswer);
+            }
+            SabulStreamStage::Connected(connection) => connection.close(now),
+            SabulStreamStage::Refused(_) => {}
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> UdpStreamState {
         match &self.stage {
-            Stage::Connecting(_) => {
-                State { phase: Phase::Connecting, is_readable: false, is_writable: false }
-            }
-            Stage::Connected(connection) => {
+            SabulStreamStage::Connecting(_) => UdpStreamState {
+                phase: UdpStreamPhase::Connecting,
+                is_readable: false,
+                is_writable: false,
+            },
+            SabulStreamStage::Connected(connection) => {
                 let is_over = connection.is_over();
-                State {
-                    phase: if is_over { Phase::Over } else { Phase::Open },
+                UdpStreamState {
+                    phase: if is_over { UdpStreamPhase::Over } else { UdpStreamPhase::Open },
                     is_readable: connection.has_ended() || connection.readable() > 0,
-                    is_writable: connection.has_ended() || connection.has_much_room(),
+                    is_writable: connection.has_ended() || connection.is_worth_waking_writer(),
                 }
             }
-            Stage::Refused(_) => State { phase: Phase::Over, is_readable: true, is_writable: true },
+            SabulStreamStage::Refused(_) => {
+                UdpStreamState { phase: UdpStreamPhase::Over, is_readable: true, is_writable: true }
+            }
         }
     }
 
     fn error(&self) -> Option<io::Error> {
         match &self.stage {
-            Stage::Connecting(_) => None,
-            Stage::Connected(connection) => connection.error().map(io_error),
-            Stage::Refused(error) => Some(refusal(*error)),
+            SabulStreamStage::Connecting(_) => None,
+            SabulStreamStage::Connected(connection) => connection.error().map(io_error),
+            SabulStreamStage::Refused(error) => Some(refusal(*error)),
         }
     }
 
@@ -154,12 +167,12 @@ impl streams::Connection for Driven {
         self.peer
     }
 
-    fn statistics(&self) -> streams::Statistics {
-        let Stage::Connected(connection) = &self.stage else {
-            return streams::Statistics::default();
+    fn statistics(&self) -> streams::UdpStreamStatistics {
+        let SabulStreamStage::Connected(connection) = &self.stage else {
+            return streams::UdpStreamStatistics::default();
         };
         let counted = connection.statistics();
-        streams::Statistics {
+        streams::UdpStreamStatistics {
             bytes_unacknowledged: Some(connection.unacknowledged()),
             packets_sent: counted.sent,
             packets_repeated: counted.repeated,
@@ -168,24 +181,24 @@ impl streams::Connection for Driven {
             round_trip: Some(connection.round_trip()),
             rate_bytes_per_s: connection.rate_bytes_per_s(),
             congestion: Some("udt"),
-            ..streams::Statistics::default()
+            ..streams::UdpStreamStatistics::default()
         }
     }
 }
 
-fn refusal(error: ConnectError) -> io::Error {
+fn refusal(error: SabulConnectError) -> io::Error {
     let kind = match error {
-        ConnectError::NoAnswer | ConnectError::NotAccepted => io::ErrorKind::TimedOut,
-        ConnectError::Refused => io::ErrorKind::ConnectionRefused,
+        SabulConnectError::NoAnswer | SabulConnectError::NotAccepted => io::ErrorKind::TimedOut,
+        SabulConnectError::Refused => io::ErrorKind::ConnectionRefused,
     };
     io::Error::new(kind, error)
 }
 
-fn io_error(error: ConnectionError) -> io::Error {
+fn io_error(error: SabulConnectionError) -> io::Error {
     let kind = match error {
-        ConnectionError::Silent(_) => io::ErrorKind::TimedOut,
-        ConnectionError::Truncated => io::ErrorKind::UnexpectedEof,
-        ConnectionError::Closed => io::ErrorKind::BrokenPipe,
+        SabulConnectionError::Silent(_) => io::ErrorKind::TimedOut,
+        SabulConnectionError::Truncated => io::ErrorKind::UnexpectedEof,
+        SabulConnectionError::Closed => io::ErrorKind::BrokenPipe,
     };
     io::Error::new(kind, error)
 }

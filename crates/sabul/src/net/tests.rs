@@ -1,11 +1,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use udp::streams::{Connection, Datagram, Endpoint as _, Load, Phase, Routed};
+use udp::streams::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint as _,
+    UdpStreamPhase,
+};
 
-use super::Endpoint;
-use super::connection::Driven;
-use crate::protocol::{Config, Connecting};
+use super::SabulEndpoint;
+use super::connection::SabulStreamConnection;
+use crate::protocol::{SabulClientHandshake, SabulConfig};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1000);
 const MOVED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)), 77);
@@ -15,19 +18,19 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2
 struct Pair {
     now: Duration,
     address: SocketAddr,
-    client: Driven,
-    endpoint: Endpoint,
-    server: Option<Box<dyn Connection>>,
-    load: Load,
+    client: SabulStreamConnection,
+    endpoint: SabulEndpoint,
+    server: Option<Box<dyn UdpStreamConnection>>,
+    load: ListenerLoad,
 }
 
 impl Pair {
-    fn new(load: Load) -> Self {
-        let config = Config::default();
+    fn new(load: ListenerLoad) -> Self {
+        let config = SabulConfig::default();
         let now = Duration::from_secs(1);
-        let connecting = Connecting::new(config, SERVER.ip(), [7, 8], now);
-        let client = Driven::connecting(connecting, SERVER);
-        let endpoint = Endpoint::new(config).unwrap();
+        let connecting = SabulClientHandshake::new(config, SERVER.ip(), [7, 8], now);
+        let client = SabulStreamConnection::connecting(connecting, SERVER);
+        let endpoint = SabulEndpoint::new(config).unwrap();
         Self { now, address: CLIENT, client, endpoint, server: None, load }
     }
 
@@ -35,12 +38,14 @@ impl Pair {
     fn step(&mut self) {
         let (now, mut datagram) = (self.now, Vec::new());
         while self.client.poll_transmit(now, &mut datagram).is_some() {
-            let sent = Datagram { from: self.address, bytes: &datagram, arrived_at: now };
+            let sent = ReceivedDatagram { from: self.address, bytes: &datagram, arrived_at: now };
             match self.endpoint.handle_datagram(now, &sent, self.load) {
-                Routed::To(_) => self.server.as_mut().unwrap().handle_datagram(now, &sent),
-                Routed::Answer(answer) | Routed::Refuse { answer, .. } => self.answer(&answer),
-                Routed::Accept { connection, .. } => self.server = Some(connection),
-                Routed::NotMine | Routed::Nothing => {}
+                DatagramRouting::To(_) => self.server.as_mut().unwrap().handle_datagram(now, &sent),
+                DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
+                    self.answer(&answer);
+                }
+                DatagramRouting::Accept { connection, .. } => self.server = Some(connection),
+                DatagramRouting::NotMine | DatagramRouting::Nothing => {}
             }
             datagram.clear();
         }
@@ -62,7 +67,7 @@ impl Pair {
     /// What is sent to the client's first address arrives as long as it is there.
     fn answer(&mut self, bytes: &[u8]) {
         if self.address == CLIENT {
-            let datagram = Datagram { from: SERVER, bytes, arrived_at: self.now };
+            let datagram = ReceivedDatagram { from: SERVER, bytes, arrived_at: self.now };
             self.client.handle_datagram(self.now, &datagram);
         }
     }
@@ -70,8 +75,8 @@ impl Pair {
 
 #[test]
 fn a_client_whose_address_changes_is_an_error_at_both_ends_in_time() {
-    let mut pair = Pair::new(Load::Light);
-    while pair.server.is_none() || pair.client.state().phase != Phase::Open {
+    let mut pair = Pair::new(ListenerLoad::Light);
+    while pair.server.is_none() || pair.client.state().phase != UdpStreamPhase::Open {
         pair.step();
     }
     pair.address = MOVED;
@@ -89,8 +94,8 @@ fn a_client_whose_address_changes_is_an_error_at_both_ends_in_time() {
 
 #[test]
 fn a_listener_without_room_refuses() {
-    let mut pair = Pair::new(Load::Full);
-    while pair.client.state().phase == Phase::Connecting {
+    let mut pair = Pair::new(ListenerLoad::Full);
+    while pair.client.state().phase == UdpStreamPhase::Connecting {
         pair.step();
     }
     let error = pair.client.error().unwrap();

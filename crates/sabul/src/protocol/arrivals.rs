@@ -21,7 +21,7 @@ const PAIR_PERIOD: u64 = 16;
 
 /// Measurements of arriving packets.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct SabulArrivalMeter {
     /// In packets/s, with the number of packets.
     speeds: VecDeque<(u32, u32)>,
     /// In packets/s.
@@ -39,7 +39,7 @@ pub(crate) fn begins_pair(wire: u32) -> bool {
     u64::from(wire).is_multiple_of(PAIR_PERIOD)
 }
 
-impl Arrivals {
+impl SabulArrivalMeter {
     /// A packet has arrived, for the first time.
     pub(crate) fn add(&mut self, number: u64, now: Duration) {
         self.measure_speed(now);
@@ -64,7 +64,7 @@ impl Arrivals {
 
     /// In packets/s; 0 if unknown.
     pub(crate) fn capacity(&self) -> u32 {
-        if self.capacities.len() < MIN_CAPACITIES { 0 } else { typical(&self.capacities) }
+        if self.capacities.len() < MIN_CAPACITIES { 0 } else { trimmed_mean(&self.capacities) }
     }
 
     /// Packets are handed over in batches: so each batch counts with the time since the one before.
@@ -112,7 +112,7 @@ fn push<T>(samples: &mut VecDeque<T>, count: usize, sample: T) {
 }
 
 /// The mean of the measurements near the median; 0 if there are none.
-fn typical(samples: &VecDeque<u32>) -> u32 {
+fn trimmed_mean(samples: &VecDeque<u32>) -> u32 {
     let mut sorted: Vec<_> = samples.iter().map(|&sample| u64::from(sample)).collect();
     sorted.sort_unstable();
     let Some(&median) = sorted.get(sorted.len() / 2) else { return 0 };
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn speed_and_capacity_of_a_paced_stream() {
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = SabulArrivalMeter::default();
         // 10,000 packets/s; the second packet of each pair 20 µs after the first.
         for number in 0..2000_u64 {
             let at = if number % 16 == 1 { (number - 1) * 100 + 20 } else { number * 100 };
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn pauses_and_batches_do_not_count() {
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = SabulArrivalMeter::default();
         // Bursts of 40 ms at 20,000 packets/s in batches of 20, with pauses of 60 ms.
         for number in 0..16_000_u64 {
             let (burst, batch) = (number / 800, number % 800 / 20);

@@ -6,33 +6,33 @@ mod native;
 use std::fmt::Debug;
 use std::time::Duration;
 
-pub use native::NativeControl;
+pub use native::UdtCongestionControl;
 
 /// Decides how fast a connection sends. A connection calls it for each event, and reads
 /// [`limits`](Self::limits) afterwards.
-pub trait CongestionControl: Debug + Send {
+pub trait SabulCongestionControl: Debug + Send {
     /// A packet was sent, new or again. `next_number` is the number of the next new packet.
     fn on_sent(&mut self, now: Duration, next_number: u64);
 
     /// The peer has acknowledged packets.
-    fn on_ack(&mut self, now: Duration, ack: &Acked);
+    fn on_ack(&mut self, now: Duration, ack: &SabulAckEvent);
 
     /// The peer lacks packets.
-    fn on_loss(&mut self, now: Duration, loss: &Lost);
+    fn on_loss(&mut self, now: Duration, loss: &SabulLossEvent);
 
     /// Nothing was heard from the peer for so long that all packets count as lost.
     fn on_timeout(&mut self, now: Duration);
 
     /// The limits from now on.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> SabulSendLimits;
 
     /// What it believes, for people.
-    fn metrics(&self) -> Metrics;
+    fn metrics(&self) -> SabulCongestionMetrics;
 }
 
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Acked {
+pub struct SabulAckEvent {
     /// All packets before this one have arrived.
     pub next: u64,
     /// How many of them are new.
@@ -42,7 +42,7 @@ pub struct Acked {
     /// The mean round-trip time.
     pub round_trip: Duration,
     /// The shortest round-trip time that was measured.
-    pub least_round_trip: Duration,
+    pub min_rtt: Duration,
     /// How fast packets arrive at the peer, in packets/s. 0 if unknown.
     pub arrival_speed: f64,
     /// How fast the path could carry packets, in packets/s. 0 if unknown.
@@ -53,7 +53,7 @@ pub struct Acked {
 
 /// What a loss report says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lost {
+pub struct SabulLossEvent {
     /// The first packet that is lost.
     pub first: u64,
     /// The packet after the last one that is lost: it has arrived.
@@ -62,17 +62,17 @@ pub struct Lost {
     pub packets: u64,
     /// The number of the next new packet.
     pub next_number: u64,
-    /// As in [`Acked`].
+    /// As in [`SabulAckEvent`].
     pub round_trip: Duration,
-    /// As in [`Acked`].
-    pub least_round_trip: Duration,
-    /// As in [`Acked`].
+    /// As in [`SabulAckEvent`].
+    pub min_rtt: Duration,
+    /// As in [`SabulAckEvent`].
     pub arrival_speed: f64,
 }
 
 /// How fast a connection may send.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct SabulSendLimits {
     /// The time from one packet to the next, in ns, 0 or more.
     pub interval_ns: f64,
     /// The packets that may be unacknowledged.
@@ -81,7 +81,7 @@ pub struct Limits {
 
 /// What a congestion control believes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metrics {
+pub struct SabulCongestionMetrics {
     /// Whether it still doubles its window each round trip.
     pub in_slow_start: bool,
     /// The part of the packets that is lost, of those sent in the last round trips: 0 to 1.

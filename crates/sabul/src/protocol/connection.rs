@@ -6,16 +6,16 @@ mod timers;
 
 use std::time::Duration;
 
-use super::agreed::Agreed;
-use super::arrivals::Arrivals;
-use super::congestion::{CongestionControl, Metrics};
+use super::arrivals::SabulArrivalMeter;
+use super::congestion::{SabulCongestionControl, SabulCongestionMetrics};
 use super::number;
-use super::packet::Packet;
-use super::ranges::Ranges;
-use super::receive_buffer::ReceiveBuffer;
-use super::round_trip::{RoundTrip, SentAcks};
-use super::send_buffer::SendBuffer;
-use timers::Timers;
+use super::packet::SabulPacket;
+use super::ranges::SabulNumberRanges;
+use super::receive_buffer::SabulReceiveBuffer;
+use super::round_trip::{SabulRttEstimator, SabulUnansweredAcks};
+use super::send_buffer::SabulSendBuffer;
+use super::session_parameters::SabulSessionParameters;
+use timers::SabulTimers;
 
 /// The interval of full acknowledgements (SYN).
 const ACK_INTERVAL: Duration = Duration::from_millis(10);
@@ -24,7 +24,7 @@ const ACK_INTERVAL: Duration = Duration::from_millis(10);
 const SHUTDOWNS: u32 = 3;
 
 /// A writer that waits is not woken for less room, in bytes.
-const MUCH_ROOM: usize = 1 << 16;
+const MIN_WRITABLE_ROOM: usize = 1 << 16;
 
 /// How long a peer that has not heard the shutdown is answered, besides three late round trips: so
 /// long are its own pauses.
@@ -32,23 +32,23 @@ const SHUTDOWN_LINGER: Duration = Duration::from_secs(1);
 
 /// What an acknowledgement may be late besides the path's delays until the oldest packet is sent
 /// again: its interval, and that of a report which the peer repeats.
-const RESCUE_DELAY: Duration = Duration::from_millis(30);
+const RETRANSMISSION_SLACK: Duration = Duration::from_millis(30);
 
 /// A peer that sends a keepalive is answered if it has heard nothing for so long: who hears
 /// keepalives has no reason to send its own.
 const ANSWER_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// The longest pause between two attempts to send the oldest packet.
-const MAX_RESCUE: Duration = Duration::from_secs(1);
+const MAX_RETRANSMISSION_PAUSE: Duration = Duration::from_secs(1);
 
 /// For so many full acknowledgements the round trip is measured here. Then the peer's measurements
 /// count: the mean of UDT4 begins with 100 ms, of which each measurement replaces 1/8, so that a
 /// long path would seem to have a queue.
-const OWN_ROUND_TRIPS: u32 = 32;
+const LOCAL_RTT_SAMPLES: u32 = 32;
 
 /// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectionError {
+pub enum SabulConnectionError {
     /// Nothing was heard from the peer.
     #[error("the peer was silent for {} s", .0.as_secs())]
     Silent(Duration),
@@ -62,7 +62,7 @@ pub enum ConnectionError {
 
 /// What a reader gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum SabulReadOutcome {
     /// So many bytes, at least one.
     Bytes(usize),
     /// Nothing yet.
@@ -73,22 +73,22 @@ pub enum Read {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Connection {
-    agreed: Agreed,
+pub struct SabulConnection {
+    agreed: SabulSessionParameters,
     started_at: Duration,
-    send: SendBuffer,
-    receive: ReceiveBuffer,
-    congestion: Box<dyn CongestionControl>,
-    round_trip: RoundTrip,
+    send: SabulSendBuffer,
+    receive: SabulReceiveBuffer,
+    congestion: Box<dyn SabulCongestionControl>,
+    round_trip: SabulRttEstimator,
     /// For how many full acknowledgements it is still measured here, and not by the peer.
-    own_round_trips: u32,
-    arrivals: Arrivals,
+    local_rtt_samples_left: u32,
+    arrivals: SabulArrivalMeter,
     /// What the peer says of its side, in packets/s; smoothed. 0 if unknown.
     peer_arrival_speed: f64,
     capacity: f64,
-    acks: SentAcks,
+    acks: SabulUnansweredAcks,
     /// The peer knows that all packets before this one are acknowledged.
-    confirmed: u64,
+    ack_confirmed_to: u64,
     /// What the last full acknowledgement has acknowledged, its window, and how often it was sent
     /// again.
     acknowledged: u64,
@@ -99,24 +99,24 @@ pub struct Connection {
     rates_sent: u32,
     packets_since_ack: u64,
     /// What is to be sent as soon as possible.
-    due: Due,
+    due: DueControlPackets,
     /// When the last packet was sent.
-    spoken_at: Duration,
-    timers: Timers,
+    last_sent_at: Duration,
+    timers: SabulTimers,
     /// When the next packet may be sent, in ns since `started_at`.
     next_send_ns: f64,
-    heard_at: Duration,
-    phase: Phase,
-    statistics: Statistics,
+    last_received_at: Duration,
+    phase: SabulConnectionPhase,
+    statistics: SabulStatistics,
 }
 
 /// Control packets that are to be sent.
 #[expect(clippy::struct_excessive_bools, reason = "each is due or not, whatever the others are")]
 #[derive(Debug, Default)]
-struct Due {
+struct DueControlPackets {
     ack_of_ack: Option<u32>,
     /// Losses that were just detected.
-    losses: Ranges,
+    losses: SabulNumberRanges,
     light_ack: bool,
     full_ack: bool,
     keep_alive: bool,
@@ -124,7 +124,7 @@ struct Due {
     handshake: bool,
 }
 
-impl Due {
+impl DueControlPackets {
     fn has_any(&self) -> bool {
         self.ack_of_ack.is_some()
             || !self.losses.is_empty()
@@ -137,7 +137,7 @@ impl Due {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SabulConnectionPhase {
     Open,
     /// Closed here; ends when the peer has acknowledged everything.
     Flushing,
@@ -154,13 +154,13 @@ enum Phase {
     },
     /// The peer has closed the connection, and it is over.
     ClosedByPeer,
-    Failed(ConnectionError),
+    Failed(SabulConnectionError),
 }
 
 /// What a connection has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Statistics {
+pub struct SabulStatistics {
     /// Data packets that were sent for the first time.
     pub sent: u64,
     /// Data packets that were sent again.
@@ -173,50 +173,50 @@ pub struct Statistics {
     pub refused: u64,
 }
 
-impl Connection {
+impl SabulConnection {
     /// A connection as the ends have agreed.
     pub(crate) fn new(
-        agreed: Agreed,
-        congestion: Box<dyn CongestionControl>,
+        agreed: SabulSessionParameters,
+        congestion: Box<dyn SabulCongestionControl>,
         round_trip: Option<Duration>,
         now: Duration,
     ) -> Self {
         let first = number::first(agreed.first_number);
         let payload = agreed.max_payload();
-        let mut measured = RoundTrip::new();
+        let mut measured = SabulRttEstimator::new();
         if let Some(sample) = round_trip {
             measured.add(sample);
         }
         Self {
             started_at: now,
-            send: SendBuffer::new(
+            send: SabulSendBuffer::new(
                 first,
                 payload,
                 agreed.send_buffer,
                 u64::from(agreed.peer_window),
             ),
-            receive: ReceiveBuffer::new(first, payload, u64::from(agreed.window)),
+            receive: SabulReceiveBuffer::new(first, payload, u64::from(agreed.window)),
             congestion,
             round_trip: measured,
-            own_round_trips: OWN_ROUND_TRIPS,
-            arrivals: Arrivals::default(),
+            local_rtt_samples_left: LOCAL_RTT_SAMPLES,
+            arrivals: SabulArrivalMeter::default(),
             peer_arrival_speed: 0.0,
             capacity: 0.0,
-            acks: SentAcks::default(),
-            confirmed: first,
+            acks: SabulUnansweredAcks::default(),
+            ack_confirmed_to: first,
             acknowledged: first,
             announced_window: u64::from(agreed.window),
             ack_repetitions: 0,
             rates_sent_at: None,
             rates_sent: 0,
             packets_since_ack: 0,
-            due: Due::default(),
-            spoken_at: now,
-            timers: Timers::new(now),
+            due: DueControlPackets::default(),
+            last_sent_at: now,
+            timers: SabulTimers::new(now),
             next_send_ns: 0.0,
-            heard_at: now,
-            phase: Phase::Open,
-            statistics: Statistics::default(),
+            last_received_at: now,
+            phase: SabulConnectionPhase::Open,
+            statistics: SabulStatistics::default(),
             agreed,
         }
     }
@@ -225,15 +225,15 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection has ended or was closed.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, SabulConnectionError> {
         match self.phase {
-            Phase::Open => Ok(self.send.write(bytes)),
-            Phase::Failed(error) => Err(error),
-            Phase::Flushing
-            | Phase::ShutDown { .. }
-            | Phase::Over
-            | Phase::PeerShutDown { .. }
-            | Phase::ClosedByPeer => Err(ConnectionError::Closed),
+            SabulConnectionPhase::Open => Ok(self.send.write(bytes)),
+            SabulConnectionPhase::Failed(error) => Err(error),
+            SabulConnectionPhase::Flushing
+            | SabulConnectionPhase::ShutDown { .. }
+            | SabulConnectionPhase::Over
+            | SabulConnectionPhase::PeerShutDown { .. }
+            | SabulConnectionPhase::ClosedByPeer => Err(SabulConnectionError::Closed),
         }
     }
 
@@ -241,35 +241,40 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection has failed, after all bytes that arrived before.
-    pub fn read(&mut self, to: &mut [u8], now: Duration) -> Result<Read, ConnectionError> {
+    pub fn read(
+        &mut self,
+        to: &mut [u8],
+        now: Duration,
+    ) -> Result<SabulReadOutcome, SabulConnectionError> {
         let len = self.receive.read(to);
         if len > 0 {
             self.announce_room(now);
-            return Ok(Read::Bytes(len));
+            return Ok(SabulReadOutcome::Bytes(len));
         }
         match self.phase {
-            Phase::Failed(error) => Err(error),
-            Phase::PeerShutDown { .. } | Phase::ClosedByPeer => {
+            SabulConnectionPhase::Failed(error) => Err(error),
+            SabulConnectionPhase::PeerShutDown { .. } | SabulConnectionPhase::ClosedByPeer => {
                 if self.receive.missing().is_empty() {
-                    Ok(Read::End)
+                    Ok(SabulReadOutcome::End)
                 } else {
-                    Err(ConnectionError::Truncated)
+                    Err(SabulConnectionError::Truncated)
                 }
             }
-            Phase::Open | Phase::Flushing | Phase::ShutDown { .. } | Phase::Over => {
-                Ok(Read::Nothing)
-            }
+            SabulConnectionPhase::Open
+            | SabulConnectionPhase::Flushing
+            | SabulConnectionPhase::ShutDown { .. }
+            | SabulConnectionPhase::Over => Ok(SabulReadOutcome::Nothing),
         }
     }
 
     /// How many bytes [`write`](Self::write) would take.
     pub fn writable(&self) -> usize {
-        if self.phase == Phase::Open { self.send.room() } else { 0 }
+        if self.phase == SabulConnectionPhase::Open { self.send.room() } else { 0 }
     }
 
     /// Whether it is worth while to wake a writer: [`write`](Self::write) would take much.
-    pub(crate) fn has_much_room(&self) -> bool {
-        self.writable() >= MUCH_ROOM.min(self.agreed.send_buffer / 2)
+    pub(crate) fn is_worth_waking_writer(&self) -> bool {
+        self.writable() >= MIN_WRITABLE_ROOM.min(self.agreed.send_buffer / 2)
     }
 
     /// How many bytes [`read`](Self::read) would return.
@@ -289,21 +294,26 @@ impl Connection {
 
     /// Closes the connection, after what was written has arrived.
     pub fn close(&mut self, now: Duration) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Flushing;
+        if self.phase == SabulConnectionPhase::Open {
+            self.phase = SabulConnectionPhase::Flushing;
             self.end_flushing(now);
         }
     }
 
     /// Whether nothing more comes from the peer, or can be written.
     pub(crate) fn has_ended(&self) -> bool {
-        self.is_over() || matches!(self.phase, Phase::PeerShutDown { .. })
+        self.is_over() || matches!(self.phase, SabulConnectionPhase::PeerShutDown { .. })
     }
 
     /// Whether it has ended, and needs no more datagrams or timeouts. What has arrived can still be
     /// read.
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over | Phase::ClosedByPeer | Phase::Failed(_))
+        matches!(
+            self.phase,
+            SabulConnectionPhase::Over
+                | SabulConnectionPhase::ClosedByPeer
+                | SabulConnectionPhase::Failed(_)
+        )
     }
 
     /// The identifier of this end's socket.
@@ -312,15 +322,15 @@ impl Connection {
     }
 
     /// Why it has failed.
-    pub fn error(&self) -> Option<ConnectionError> {
+    pub fn error(&self) -> Option<SabulConnectionError> {
         match self.phase {
-            Phase::Failed(error) => Some(error),
+            SabulConnectionPhase::Failed(error) => Some(error),
             _ => None,
         }
     }
 
     /// What it has done so far.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> SabulStatistics {
         self.statistics
     }
 
@@ -338,7 +348,7 @@ impl Connection {
     }
 
     /// What the congestion control believes.
-    pub fn congestion(&self) -> Metrics {
+    pub fn congestion(&self) -> SabulCongestionMetrics {
         self.congestion.metrics()
     }
 
@@ -346,16 +356,23 @@ impl Connection {
     /// [`poll_transmit`](Self::poll_transmit) if that has more to send then.
     pub fn poll_timeout(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return None,
+            SabulConnectionPhase::Over
+            | SabulConnectionPhase::ClosedByPeer
+            | SabulConnectionPhase::Failed(_) => return None,
             _ if self.due.has_any() => return Some(self.started_at),
-            Phase::ShutDown { until } | Phase::PeerShutDown { until } => return Some(until),
-            Phase::Open | Phase::Flushing => {}
+            SabulConnectionPhase::ShutDown { until }
+            | SabulConnectionPhase::PeerShutDown { until } => return Some(until),
+            SabulConnectionPhase::Open | SabulConnectionPhase::Flushing => {}
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let paced = self.send.has_packet(self.congestion.limits().window).then(|| {
             self.started_at + Duration::from_nanos(self.next_send_ns.ceil().max(0.0) as u64)
         });
-        [paced, self.rescue_at()].into_iter().flatten().chain([self.timers.next()]).min()
+        [paced, self.oldest_retransmission_at()]
+            .into_iter()
+            .flatten()
+            .chain([self.timers.next()])
+            .min()
     }
 
     /// Takes a datagram from the peer's address that is for this connection's socket.
@@ -365,7 +382,7 @@ impl Connection {
 
     /// The same for a datagram that has arrived earlier, at a time of the same clock.
     pub fn handle_arrived(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
-        match Packet::parse(datagram) {
+        match SabulPacket::parse(datagram) {
             Some(packet) if packet.destination == self.agreed.socket => {
                 self.handle_packet(now, arrived_at, &packet);
             }
@@ -381,23 +398,24 @@ impl Connection {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Duration) {
         match self.phase {
-            Phase::Open | Phase::Flushing => {}
-            Phase::ShutDown { until } if now >= until => {
-                self.phase = Phase::Over;
+            SabulConnectionPhase::Open | SabulConnectionPhase::Flushing => {}
+            SabulConnectionPhase::ShutDown { until } if now >= until => {
+                self.phase = SabulConnectionPhase::Over;
                 return;
             }
-            Phase::PeerShutDown { until } if now >= until => {
-                self.phase = Phase::ClosedByPeer;
+            SabulConnectionPhase::PeerShutDown { until } if now >= until => {
+                self.phase = SabulConnectionPhase::ClosedByPeer;
                 return;
             }
-            Phase::ShutDown { .. }
-            | Phase::Over
-            | Phase::PeerShutDown { .. }
-            | Phase::ClosedByPeer
-            | Phase::Failed(_) => return,
+            SabulConnectionPhase::ShutDown { .. }
+            | SabulConnectionPhase::Over
+            | SabulConnectionPhase::PeerShutDown { .. }
+            | SabulConnectionPhase::ClosedByPeer
+            | SabulConnectionPhase::Failed(_) => return,
         }
-        if now.saturating_sub(self.heard_at) >= self.agreed.silence {
-            self.phase = Phase::Failed(ConnectionError::Silent(self.agreed.silence));
+        if now.saturating_sub(self.last_received_at) >= self.agreed.silence {
+            self.phase =
+                SabulConnectionPhase::Failed(SabulConnectionError::Silent(self.agreed.silence));
             return;
         }
         if self.timers.take_acknowledge(now) {
@@ -407,29 +425,31 @@ impl Connection {
         for losses in self.timers.take_losses(now, self.receive.missing(), interval).iter() {
             self.due.losses.insert(losses);
         }
-        if self.timers.take_tail(now)
+        if self.timers.take_tail_loss(now)
             && self.send.unacknowledged() > 0
             && !self.send.has_packet(self.congestion.limits().window)
         {
             // The last packets may be lost: one of them makes the peer answer.
             let last = self.send.next_number() - 1;
-            self.send.lose(last..last + 1, now);
+            self.send.mark_lost(last..last + 1, now);
         }
-        if self.rescue_at().is_some_and(|at| at <= now) {
-            self.send.lose_again(now.saturating_sub(self.round_trip.late() + RESCUE_DELAY));
+        if self.oldest_retransmission_at().is_some_and(|at| at <= now) {
+            self.send.mark_lost_again(
+                now.saturating_sub(self.round_trip.response_timeout() + RETRANSMISSION_SLACK),
+            );
         }
-        match self.timers.take_silence(now, self.round_trip.late()) {
+        match self.timers.take_silence(now, self.round_trip.response_timeout()) {
             0 => {}
             _ if self.send.in_flight() == 0 => self.due.keep_alive = true,
             1 => {
                 // UDT4 is silent if it waits for a packet that was lost twice. The last packet
                 // makes it report what it has not seen.
-                self.send.lose_again(now.saturating_sub(self.round_trip.mean()));
+                self.send.mark_lost_again(now.saturating_sub(self.round_trip.mean()));
                 let last = self.send.next_number() - 1;
-                self.send.lose(last..last + 1, now);
+                self.send.mark_lost(last..last + 1, now);
             }
             _ => {
-                self.send.lose_all();
+                self.send.mark_all_lost();
                 self.congestion.on_timeout(now);
             }
         }
@@ -437,11 +457,11 @@ impl Connection {
 
     /// When the oldest packet is taken for lost again: UDT4 reports a loss once, so that nothing is
     /// heard if the report is lost, or the packet is lost again.
-    fn rescue_at(&self) -> Option<Duration> {
+    fn oldest_retransmission_at(&self) -> Option<Duration> {
         let (sent_at, repetitions) = self.send.oldest()?;
-        let least = self.round_trip.late() + RESCUE_DELAY;
+        let least = self.round_trip.response_timeout() + RETRANSMISSION_SLACK;
         let pause = least * (1 << repetitions.saturating_sub(1).min(6));
-        Some(sent_at + pause.min(MAX_RESCUE).max(least))
+        Some(sent_at + pause.min(MAX_RETRANSMISSION_PAUSE).max(least))
     }
 
     /// There is room again after the peer was told that there is little.
@@ -453,11 +473,11 @@ impl Connection {
     }
 
     fn end_flushing(&mut self, now: Duration) {
-        if self.phase == Phase::Flushing && self.send.is_empty() {
+        if self.phase == SabulConnectionPhase::Flushing && self.send.is_empty() {
             self.due.full_ack = true;
             self.due.shutdowns = SHUTDOWNS;
-            let until = now + 3 * self.round_trip.late() + SHUTDOWN_LINGER;
-            self.phase = Phase::ShutDown { until };
+            let until = now + 3 * self.round_trip.response_timeout() + SHUTDOWN_LINGER;
+            self.phase = SabulConnectionPhase::ShutDown { until };
         }
     }
 }

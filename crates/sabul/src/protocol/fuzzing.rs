@@ -3,12 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::packet::Packet;
-use super::{Config, Connected, Connecting, Connection, Listener, Listening};
+use super::packet::SabulPacket;
+use super::{
+    SabulClientHandshake, SabulConfig, SabulConnectOutcome, SabulConnection, SabulListener,
+    SabulListenerAction,
+};
 
 /// What happens to a connection.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum SabulFuzzStep {
     /// A datagram arrives that is for it; its bytes 12 to 16 are replaced.
     Arrive(Vec<u8>),
     /// A packet arrives whose number, or the first number in whose body, is so far from the one
@@ -34,10 +37,10 @@ const FIRST: u32 = (1 << 31) - 5;
 /// # Panics
 /// If it is not.
 pub fn packet(bytes: &[u8]) {
-    let Some(parsed) = Packet::parse(bytes) else { return };
+    let Some(parsed) = SabulPacket::parse(bytes) else { return };
     let mut again = Vec::new();
     parsed.write(&mut again);
-    assert_eq!(Packet::parse(&again), Some(parsed));
+    assert_eq!(SabulPacket::parse(&again), Some(parsed));
 }
 
 /// A listener answers with no more bytes than it gets, and makes no connection without its cookie.
@@ -45,12 +48,12 @@ pub fn packet(bytes: &[u8]) {
 /// # Panics
 /// If it does not.
 pub fn listener(bytes: &[u8]) {
-    let listener = Listener::new(config(), [7; 32]);
+    let listener = SabulListener::new(config(), [7; 32]);
     let from = SocketAddr::new(ADDRESS, 9);
     match listener.handle_datagram(Duration::ZERO, from, bytes) {
-        Listening::Answer(answer) => assert!(answer.len() <= bytes.len()),
-        Listening::Request(_) => panic!("a request without a cookie"),
-        Listening::Nothing => {}
+        SabulListenerAction::Answer(answer) => assert!(answer.len() <= bytes.len()),
+        SabulListenerAction::Request(_) => panic!("a request without a cookie"),
+        SabulListenerAction::Nothing => {}
     }
 }
 
@@ -59,22 +62,26 @@ pub fn listener(bytes: &[u8]) {
 ///
 /// # Panics
 /// If it does not.
-pub fn connection(steps: &[Step]) {
+pub fn connection(steps: &[SabulFuzzStep]) {
     let mut now = Duration::from_secs(1);
     let mut connection = connect(now);
     let mut buffer = vec![0; 1 << 16];
     for step in steps {
         match step {
-            Step::Arrive(bytes) => arrive(&mut connection, now, bytes.clone()),
-            Step::Near([kind, information], body) => {
+            SabulFuzzStep::Arrive(bytes) => arrive(&mut connection, now, bytes.clone()),
+            SabulFuzzStep::Near([kind, information], body) => {
                 let (kind, body) = near(*kind, body);
                 let words = [kind, *information, 0, 0].into_iter().chain(body);
                 arrive(&mut connection, now, words.flat_map(u32::to_be_bytes).collect());
             }
-            Step::Write(len) => drop(connection.write(&buffer[..usize::from(*len)])),
-            Step::Read(len) => drop(connection.read(&mut buffer[..usize::from(*len)], now)),
-            Step::Wait(milliseconds) => now += Duration::from_millis((*milliseconds).into()),
-            Step::Close => connection.close(now),
+            SabulFuzzStep::Write(len) => drop(connection.write(&buffer[..usize::from(*len)])),
+            SabulFuzzStep::Read(len) => {
+                let _ = connection.read(&mut buffer[..usize::from(*len)], now);
+            }
+            SabulFuzzStep::Wait(milliseconds) => {
+                now += Duration::from_millis((*milliseconds).into());
+            }
+            SabulFuzzStep::Close => connection.close(now),
         }
         if connection.poll_timeout().is_some_and(|at| at <= now) {
             connection.handle_timeout(now);
@@ -89,8 +96,8 @@ pub fn connection(steps: &[Step]) {
     }
 }
 
-fn config() -> Config {
-    Config { send_buffer: 100_000, receive_buffer: 100_000, ..Config::default() }
+fn config() -> SabulConfig {
+    SabulConfig { send_buffer: 100_000, receive_buffer: 100_000, ..SabulConfig::default() }
 }
 
 /// Packet numbers of a packet that are far from those that are expected, made near.
@@ -111,55 +118,57 @@ fn near(kind: u32, body: &[u32]) -> (u32, Vec<u32>) {
     (kind, body.iter().enumerate().map(numbered).collect())
 }
 
-fn arrive(connection: &mut Connection, now: Duration, mut bytes: Vec<u8>) {
+fn arrive(connection: &mut SabulConnection, now: Duration, mut bytes: Vec<u8>) {
     if let Some(destination) = bytes.get_mut(12..16) {
         destination.copy_from_slice(&connection.socket().to_be_bytes());
     }
     connection.handle_datagram(now, &bytes);
 }
 
-fn connect(now: Duration) -> Connection {
-    let listener = Listener::new(config(), [7; 32]);
+fn connect(now: Duration) -> SabulConnection {
+    let listener = SabulListener::new(config(), [7; 32]);
     let from = SocketAddr::new(ADDRESS, 9);
-    let mut connecting = Connecting::new(config(), ADDRESS, [5, FIRST], now);
+    let mut connecting = SabulClientHandshake::new(config(), ADDRESS, [5, FIRST], now);
     loop {
         let mut datagram = Vec::new();
         connecting.poll_transmit(now, &mut datagram);
         match listener.handle_datagram(now, from, &datagram) {
-            Listening::Answer(answer) => {
+            SabulListenerAction::Answer(answer) => {
                 let connected = connecting.handle_datagram(now, &answer);
-                assert!(matches!(connected, Connected::NotYet));
+                assert!(matches!(connected, SabulConnectOutcome::NotYet));
             }
-            Listening::Request(request) => return listener.accept(&request, ADDRESS, 6, now),
-            Listening::Nothing => panic!("the request is right"),
+            SabulListenerAction::Request(request) => {
+                return listener.accept(&request, ADDRESS, 6, now);
+            }
+            SabulListenerAction::Nothing => panic!("the request is right"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
 
-    fn bytes(rng: &mut Rng, max: usize) -> Vec<u8> {
+    fn bytes(rng: &mut SeededRng, max: usize) -> Vec<u8> {
         (0..rng.index(max)).map(|_| rng.bytes::<1>()[0]).collect()
     }
 
-    fn step(rng: &mut Rng) -> Step {
-        let word = |rng: &mut Rng| u32::from_be_bytes(rng.bytes());
-        let len = |rng: &mut Rng| [0, 1, 500, 1456, 3000][rng.index(5)];
+    fn step(rng: &mut SeededRng) -> SabulFuzzStep {
+        let word = |rng: &mut SeededRng| u32::from_be_bytes(rng.bytes());
+        let len = |rng: &mut SeededRng| [0, 1, 500, 1456, 3000][rng.index(5)];
         match rng.below(8) {
-            0 => Step::Arrive(bytes(rng, 80)),
-            1 => Step::Write(len(rng)),
-            2 => Step::Read(len(rng)),
-            3 => Step::Wait([0, 1, 20, 400][rng.index(4)]),
-            4 if rng.below(20) == 0 => Step::Close,
+            0 => SabulFuzzStep::Arrive(bytes(rng, 80)),
+            1 => SabulFuzzStep::Write(len(rng)),
+            2 => SabulFuzzStep::Read(len(rng)),
+            3 => SabulFuzzStep::Wait([0, 1, 20, 400][rng.index(4)]),
+            4 if rng.below(20) == 0 => SabulFuzzStep::Close,
             _ => {
                 let kind = [word(rng) >> 1, 1 << 31 | (word(rng) % 9) << 16][rng.index(2)];
                 let words = [0, 1, 1, 2, 4, 6, 12, 300][rng.index(8)];
                 let body = (0..words).map(|_| word(rng)).collect();
-                Step::Near([kind, word(rng)], body)
+                SabulFuzzStep::Near([kind, word(rng)], body)
             }
         }
     }
@@ -167,7 +176,7 @@ mod tests {
     #[test]
     fn random_steps_keep_a_connection_within_its_bounds() {
         sim::run_seeds(2000, |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             let steps: Vec<_> = (0..200).map(|_| step(&mut rng)).collect();
             connection(&steps);
         });
@@ -176,12 +185,13 @@ mod tests {
     #[test]
     fn a_million_datagrams_leave_nothing_at_a_listener() {
         let mut request = Vec::new();
-        let mut connecting = Connecting::new(config(), ADDRESS, [5, FIRST], Duration::ZERO);
+        let mut connecting =
+            SabulClientHandshake::new(config(), ADDRESS, [5, FIRST], Duration::ZERO);
         connecting.poll_transmit(Duration::ZERO, &mut request);
         // It has no state that could grow: what it is given is shared.
         let per_seed = 2500;
         sim::run_seeds(400, |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             for _ in 0..per_seed {
                 let mut datagram = request.clone();
                 match rng.below(3) {

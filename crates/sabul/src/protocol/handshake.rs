@@ -22,11 +22,13 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::agreed::{Agreed, Config, MAX_MSS, MIN_MSS, write};
-use super::congestion::NativeControl;
-use super::connection::Connection;
+use super::congestion::UdtCongestionControl;
+use super::connection::SabulConnection;
 use super::number::MAX_WIRE;
-use super::packet::{Content, Handshake, Packet, RequestKind, address_words};
+use super::packet::{
+    SabulHandshakeBody, SabulPacket, SabulPacketContent, SabulRequestKind, address_words,
+};
+use super::session_parameters::{MAX_MSS, MIN_MSS, SabulConfig, SabulSessionParameters, write};
 
 /// A request is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(250);
@@ -38,14 +40,14 @@ const SHORT_DATAGRAM: u16 = 1232;
 const IPV6_EXCESS: u16 = 20;
 
 /// After another answer the longest one may take a quarter of the round trip more, and this.
-const PATIENCE: Duration = Duration::from_millis(10);
+const LONG_ANSWER_WAIT: Duration = Duration::from_millis(10);
 
 /// How long a cookie is made of the same time. It is valid for one to two of these.
 const COOKIE_PERIOD_SECS: u64 = 60;
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
+pub enum SabulConnectError {
     /// Nobody has answered the first request.
     #[error("no answer: is a listener there, and does a firewall let UDP through?")]
     NoAnswer,
@@ -59,55 +61,55 @@ pub enum ConnectError {
 
 /// A client's handshake.
 #[derive(Debug)]
-pub struct Connecting {
-    config: Config,
-    request: Handshake,
+pub struct SabulClientHandshake {
+    config: SabulConfig,
+    request: SabulHandshakeBody,
     seed: u64,
     began_at: Duration,
     /// When the request was sent first and last.
     first_sent_at: Option<Duration>,
     sent_at: Option<Duration>,
     /// The forms in which the request is still to be sent now, the first one last.
-    unsent: Vec<Form>,
+    unsent: Vec<SabulRequestForm>,
     /// The longest form of the first request.
-    longest: Form,
+    longest: SabulRequestForm,
     /// The longest form that was answered, with its cookie, and until when a longer one is waited
     /// for.
-    answered: Option<(Form, u32, Duration)>,
+    answered: Option<(SabulRequestForm, u32, Duration)>,
     /// The form of the second request.
-    second: Form,
+    second: SabulRequestForm,
 }
 
 /// A form of a request: whether it is as long as the longest packet that it proposes, and the
 /// length of that. The greatest one is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Form {
+struct SabulRequestForm {
     is_long: bool,
     mss: u16,
 }
 
 /// What a datagram has brought to a client that connects.
 #[derive(Debug)]
-pub enum Connected {
+pub enum SabulConnectOutcome {
     /// The connection is there.
-    Yes(Box<Connection>),
+    Yes(Box<SabulConnection>),
     /// It will never be.
-    Failed(ConnectError),
+    Failed(SabulConnectError),
     /// Not yet.
     NotYet,
 }
 
-impl Connecting {
+impl SabulClientHandshake {
     /// Begins a handshake with a listener at `peer`. `random` is unpredictable to others: it makes
     /// the number of this socket and of the first packet, so that strangers cannot guess them.
-    pub fn new(config: Config, peer: IpAddr, random: [u32; 2], now: Duration) -> Self {
+    pub fn new(config: SabulConfig, peer: IpAddr, random: [u32; 2], now: Duration) -> Self {
         let [socket, first_number] = random;
         let mss = match peer.to_canonical() {
             IpAddr::V4(_) => config.mss(),
             IpAddr::V6(_) => config.mss().min(1500).saturating_sub(IPV6_EXCESS).max(MIN_MSS),
         };
-        let request = Handshake {
-            request: RequestKind::First,
+        let request = SabulHandshakeBody {
+            request: SabulRequestKind::First,
             first_number: first_number & MAX_WIRE,
             mss: u32::from(mss),
             window: config.window(mss),
@@ -124,9 +126,9 @@ impl Connecting {
             first_sent_at: None,
             sent_at: None,
             unsent: Vec::new(),
-            longest: Form { is_long: true, mss },
+            longest: SabulRequestForm { is_long: true, mss },
             answered: None,
-            second: Form { is_long: true, mss },
+            second: SabulRequestForm { is_long: true, mss },
         }
     }
 
@@ -142,23 +144,24 @@ impl Connecting {
             self.first_sent_at.get_or_insert(now);
             self.unsent = self.forms();
         }
-        let Some(Form { is_long, mss }) = self.unsent.pop() else { return false };
+        let Some(SabulRequestForm { is_long, mss }) = self.unsent.pop() else { return false };
         let window = self.config.window(mss);
-        write(Handshake { mss: mss.into(), window, ..self.request }, 0, datagram);
+        write(SabulHandshakeBody { mss: mss.into(), window, ..self.request }, 0, datagram);
         if is_long {
-            datagram.resize(usize::from(Config::datagram(mss)), 0);
+            datagram.resize(usize::from(SabulConfig::datagram(mss)), 0);
         }
         true
     }
 
     /// The forms in which the request is sent, the first one last.
-    fn forms(&self) -> Vec<Form> {
-        if self.request.request != RequestKind::First {
+    fn forms(&self) -> Vec<SabulRequestForm> {
+        if self.request.request != SabulRequestKind::First {
             return vec![self.second];
         }
         let longest = self.longest;
-        let short = Form { mss: Config::mss_of_datagram(SHORT_DATAGRAM), ..longest };
-        let of_udt = Form { is_long: false, ..longest };
+        let short =
+            SabulRequestForm { mss: SabulConfig::mss_of_datagram(SHORT_DATAGRAM), ..longest };
+        let of_udt = SabulRequestForm { is_long: false, ..longest };
         if short < longest { vec![of_udt, short, longest] } else { vec![of_udt, longest] }
     }
 
@@ -178,79 +181,86 @@ impl Connecting {
     ///
     /// # Errors
     /// If nobody has answered in time.
-    pub fn handle_timeout(&mut self, now: Duration) -> Result<(), ConnectError> {
+    pub fn handle_timeout(&mut self, now: Duration) -> Result<(), SabulConnectError> {
         if let Some((form, cookie, _)) = self.answered.take_if(|(.., until)| now >= *until) {
-            self.ask_again(form, cookie);
+            self.send_second_request(form, cookie);
         }
         if now < self.began_at + self.config.connect_timeout {
             return Ok(());
         }
         Err(match self.request.request {
-            RequestKind::First => ConnectError::NoAnswer,
-            RequestKind::Second | RequestKind::Refused => ConnectError::NotAccepted,
+            SabulRequestKind::First => SabulConnectError::NoAnswer,
+            SabulRequestKind::Second | SabulRequestKind::Refused => SabulConnectError::NotAccepted,
         })
     }
 
     /// Takes a datagram from the listener's address.
-    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) -> Connected {
-        let Some(Packet { destination, content: Content::Handshake(answer), .. }) =
-            Packet::parse(datagram)
+    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) -> SabulConnectOutcome {
+        let Some(SabulPacket {
+            destination, content: SabulPacketContent::Handshake(answer), ..
+        }) = SabulPacket::parse(datagram)
         else {
-            return Connected::NotYet;
+            return SabulConnectOutcome::NotYet;
         };
         if destination != self.request.socket {
-            return Connected::NotYet;
+            return SabulConnectOutcome::NotYet;
         }
         match (answer.request, self.request.request) {
-            (RequestKind::First, RequestKind::First) => {
+            (SabulRequestKind::First, SabulRequestKind::First) => {
                 let mss = u16::try_from(answer.mss).unwrap_or(0);
-                let is_long = datagram.len() == usize::from(Config::datagram(mss.max(MIN_MSS)));
-                self.handle_answer(now, Form { is_long, mss }, answer.cookie);
-                Connected::NotYet
+                let is_long =
+                    datagram.len() == usize::from(SabulConfig::datagram(mss.max(MIN_MSS)));
+                self.handle_answer(now, SabulRequestForm { is_long, mss }, answer.cookie);
+                SabulConnectOutcome::NotYet
             }
-            (RequestKind::Second, RequestKind::Second) => match self.agree(&answer) {
+            (SabulRequestKind::Second, SabulRequestKind::Second) => match self.agree(&answer) {
                 Some(agreed) => {
                     // Too long by the time until the request was repeated, if only the repeated one
                     // has arrived. Later measurements correct it.
                     let round_trip = self.first_sent_at.map(|at| now.saturating_sub(at));
-                    Connected::Yes(Box::new(connection(agreed, self.seed, round_trip, now)))
+                    SabulConnectOutcome::Yes(Box::new(connection(
+                        agreed, self.seed, round_trip, now,
+                    )))
                 }
-                None => Connected::NotYet,
+                None => SabulConnectOutcome::NotYet,
             },
-            (RequestKind::Refused, RequestKind::Second) => Connected::Failed(ConnectError::Refused),
-            _ => Connected::NotYet,
+            (SabulRequestKind::Refused, SabulRequestKind::Second) => {
+                SabulConnectOutcome::Failed(SabulConnectError::Refused)
+            }
+            _ => SabulConnectOutcome::NotYet,
         }
     }
 
     /// Takes an answer to the first request in one of its forms.
-    fn handle_answer(&mut self, now: Duration, form: Form, cookie: u32) {
+    fn handle_answer(&mut self, now: Duration, form: SabulRequestForm, cookie: u32) {
         if form >= self.longest {
-            return self.ask_again(self.longest, cookie);
+            return self.send_second_request(self.longest, cookie);
         }
         let is_better = self.answered.is_none_or(|(answered, ..)| form > answered);
         if is_better && (MIN_MSS..=self.longest.mss).contains(&form.mss) {
             let round_trip = self.first_sent_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
-            self.answered = Some((form, cookie, now + PATIENCE + round_trip / 4));
+            self.answered = Some((form, cookie, now + LONG_ANSWER_WAIT + round_trip / 4));
         }
     }
 
     /// Sends the second request.
-    fn ask_again(&mut self, form: Form, cookie: u32) {
-        let Form { mss, .. } = form;
+    fn send_second_request(&mut self, form: SabulRequestForm, cookie: u32) {
+        let SabulRequestForm { mss, .. } = form;
         let window = self.config.window(mss);
-        let request = RequestKind::Second;
-        self.request = Handshake { request, cookie, mss: mss.into(), window, ..self.request };
+        let request = SabulRequestKind::Second;
+        self.request =
+            SabulHandshakeBody { request, cookie, mss: mss.into(), window, ..self.request };
         self.second = form;
         (self.sent_at, self.first_sent_at, self.answered) = (None, None, None);
     }
 
-    fn agree(&self, answer: &Handshake) -> Option<Agreed> {
+    fn agree(&self, answer: &SabulHandshakeBody) -> Option<SabulSessionParameters> {
         let mss = u16::try_from(answer.mss).ok()?;
         let is_right = answer.first_number == self.request.first_number
             && mss >= MIN_MSS
             && u32::from(mss) <= self.request.mss
             && answer.socket != 0;
-        is_right.then_some(Agreed {
+        is_right.then_some(SabulSessionParameters {
             socket: self.request.socket,
             peer_socket: answer.socket,
             first_number: self.request.first_number,
@@ -266,30 +276,30 @@ impl Connecting {
 
 /// Answers requests for connections. It keeps nothing of them.
 #[derive(Debug)]
-pub struct Listener {
-    config: Config,
+pub struct SabulListener {
+    config: SabulConfig,
     secret: Zeroizing<[u8; 32]>,
 }
 
 /// What a listener does with a datagram.
 #[derive(Debug)]
-pub enum Listening {
+pub enum SabulListenerAction {
     /// Send this datagram back.
     Answer(Vec<u8>),
     /// The client has proved its address: make a connection with
-    /// [`Listener::accept`], unless there is one for this request.
-    Request(Request),
+    /// [`SabulListener::accept`], unless there is one for this request.
+    Request(SabulConnectRequest),
     /// It is no request.
     Nothing,
 }
 
 /// A client's request, whose cookie is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    handshake: Handshake,
+pub struct SabulConnectRequest {
+    handshake: SabulHandshakeBody,
 }
 
-impl Request {
+impl SabulConnectRequest {
     /// The identifier of the client's socket. With the client's address it tells requests apart.
     pub fn socket(&self) -> u32 {
         self.handshake.socket
@@ -298,47 +308,55 @@ impl Request {
     /// The listener's refusal.
     pub fn refusal(&self) -> Vec<u8> {
         let mut datagram = Vec::new();
-        let refusal = Handshake { request: RequestKind::Refused, ..self.handshake };
+        let refusal = SabulHandshakeBody { request: SabulRequestKind::Refused, ..self.handshake };
         write(refusal, self.handshake.socket, &mut datagram);
         datagram
     }
 }
 
-impl Listener {
+impl SabulListener {
     /// A listener. `secret` is random; cookies are made of it.
-    pub fn new(config: Config, secret: [u8; 32]) -> Self {
+    pub fn new(config: SabulConfig, secret: [u8; 32]) -> Self {
         Self { config, secret: Zeroizing::new(secret) }
     }
 
     /// Takes a datagram that is for socket 0.
-    pub fn handle_datagram(&self, now: Duration, from: SocketAddr, datagram: &[u8]) -> Listening {
-        let Some(Packet { destination: 0, content: Content::Handshake(handshake), .. }) =
-            Packet::parse(datagram)
+    pub fn handle_datagram(
+        &self,
+        now: Duration,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> SabulListenerAction {
+        let Some(SabulPacket {
+            destination: 0,
+            content: SabulPacketContent::Handshake(handshake),
+            ..
+        }) = SabulPacket::parse(datagram)
         else {
-            return Listening::Nothing;
+            return SabulListenerAction::Nothing;
         };
         let is_sound = handshake.socket != 0
             && (u32::from(MIN_MSS)..=u32::from(MAX_MSS)).contains(&handshake.mss);
         let period = now.as_secs() / COOKIE_PERIOD_SECS;
         match handshake.request {
-            RequestKind::First if is_sound => {
+            SabulRequestKind::First if is_sound => {
                 let cookie = self.cookie(from, period);
                 let mut answer = Vec::new();
-                write(Handshake { cookie, ..handshake }, handshake.socket, &mut answer);
+                write(SabulHandshakeBody { cookie, ..handshake }, handshake.socket, &mut answer);
                 answer.resize(datagram.len(), 0);
-                Listening::Answer(answer)
+                SabulListenerAction::Answer(answer)
             }
-            RequestKind::Second if is_sound => {
+            SabulRequestKind::Second if is_sound => {
                 let is_valid = [period, period.wrapping_sub(1)]
                     .iter()
                     .any(|&period| self.cookie(from, period) == handshake.cookie);
                 if is_valid {
-                    Listening::Request(Request { handshake })
+                    SabulListenerAction::Request(SabulConnectRequest { handshake })
                 } else {
-                    Listening::Nothing
+                    SabulListenerAction::Nothing
                 }
             }
-            _ => Listening::Nothing,
+            _ => SabulListenerAction::Nothing,
         }
     }
 
@@ -346,23 +364,23 @@ impl Listener {
     /// is its unpredictable identifier, not 0, that no other connection has.
     pub fn accept(
         &self,
-        request: &Request,
+        request: &SabulConnectRequest,
         from: IpAddr,
         socket: u32,
         now: Duration,
-    ) -> Connection {
-        let Request { handshake } = *request;
+    ) -> SabulConnection {
+        let SabulConnectRequest { handshake } = *request;
         let own = self.config.mss();
         let mss = u16::try_from(handshake.mss).map_or(own, |mss| mss.min(own));
-        let response = Handshake {
-            request: RequestKind::Second,
+        let response = SabulHandshakeBody {
+            request: SabulRequestKind::Second,
             mss: u32::from(mss),
             window: self.config.window(mss),
             socket,
             address: address_words(from),
             ..handshake
         };
-        let agreed = Agreed {
+        let agreed = SabulSessionParameters {
             socket,
             peer_socket: handshake.socket,
             first_number: handshake.first_number,
@@ -395,12 +413,12 @@ impl Listener {
 }
 
 fn connection(
-    agreed: Agreed,
+    agreed: SabulSessionParameters,
     seed: u64,
     round_trip: Option<Duration>,
     now: Duration,
-) -> Connection {
+) -> SabulConnection {
     let window = u64::from(agreed.peer_window);
-    let congestion = NativeControl::new(agreed.mss, window, seed);
-    Connection::new(agreed, Box::new(congestion), round_trip, now)
+    let congestion = UdtCongestionControl::new(agreed.mss, window, seed);
+    SabulConnection::new(agreed, Box::new(congestion), round_trip, now)
 }

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use super::number::{self, MAX_WIRE};
-use super::ranges::Ranges;
+use super::ranges::SabulNumberRanges;
 
 const RANGE: u32 = 1 << 31;
 
@@ -46,7 +46,7 @@ impl<'a> LossReport<'a> {
 }
 
 /// Writes the first ranges of a set, as many as fit into `max_len` bytes, and removes them from it.
-pub(crate) fn write_ranges(lost: &mut Ranges, max_len: usize) -> Vec<u8> {
+pub(crate) fn write_ranges(lost: &mut SabulNumberRanges, max_len: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let mut written = 0;
     for range in lost.iter() {
@@ -75,7 +75,7 @@ mod tests {
         let report = LossReport::parse(&body).unwrap();
         assert_eq!(report.ranges().collect::<Vec<_>>(), [3..=5, 7..=7, 9..=12]);
 
-        let mut lost = Ranges::default();
+        let mut lost = SabulNumberRanges::default();
         for range in [3..6, 7..8, 9..13] {
             lost.insert(range);
         }

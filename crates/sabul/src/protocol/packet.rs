@@ -42,24 +42,24 @@ const SOLO_IN_ORDER: u32 = 0b111 << 29;
 
 /// A packet that was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packet<'a> {
+pub(crate) struct SabulPacket<'a> {
     /// The socket identifier of the receiver; 0 in a first request.
     pub(crate) destination: u32,
     /// µs since the sender has made the connection, modulo 2^32.
     pub(crate) timestamp: u32,
-    pub(crate) content: Content<'a>,
+    pub(crate) content: SabulPacketContent<'a>,
 }
 
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content<'a> {
+pub(crate) enum SabulPacketContent<'a> {
     Data {
         /// 31 bits.
         number: u32,
         /// At least a byte.
         payload: &'a [u8],
     },
-    Handshake(Handshake),
+    Handshake(SabulHandshakeBody),
     KeepAlive,
     /// All packets before `next` have arrived.
     Ack {
@@ -68,7 +68,7 @@ pub(crate) enum Content<'a> {
         /// A packet's number, 31 bits.
         next: u32,
         /// `None` in a light one.
-        state: Option<ReceiverState>,
+        state: Option<SabulReceiverState>,
     },
     Loss(LossReport<'a>),
     /// The delay of the path grows: send less.
@@ -85,7 +85,7 @@ pub(crate) enum Content<'a> {
 
 /// What a receiver says of itself in an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReceiverState {
+pub(crate) struct SabulReceiverState {
     /// In µs.
     pub(crate) round_trip: u32,
     /// In µs.
@@ -98,8 +98,8 @@ pub(crate) struct ReceiverState {
 
 /// What the two ends agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handshake {
-    pub(crate) request: RequestKind,
+pub(crate) struct SabulHandshakeBody {
+    pub(crate) request: SabulRequestKind,
     /// The number of the first packet of either direction, 31 bits.
     pub(crate) first_number: u32,
     /// The length of the longest IP packet: 28 bytes more than the longest datagram.
@@ -116,7 +116,7 @@ pub(crate) struct Handshake {
 
 /// Which part of the handshake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestKind {
+pub(crate) enum SabulRequestKind {
     /// The client's first, and the listener's answer with a cookie.
     First,
     /// The client's second, with the cookie, and the listener's answer that makes the connection.
@@ -125,7 +125,7 @@ pub(crate) enum RequestKind {
     Refused,
 }
 
-impl RequestKind {
+impl SabulRequestKind {
     fn from_wire(word: u32) -> Option<Self> {
         match word.cast_signed() {
             1 => Some(Self::First),
@@ -145,7 +145,7 @@ impl RequestKind {
     }
 }
 
-impl<'a> Packet<'a> {
+impl<'a> SabulPacket<'a> {
     /// Parses a datagram. `None` if it is none of this protocol.
     pub(crate) fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (header, body) = datagram.split_first_chunk::<16>()?;
@@ -154,7 +154,7 @@ impl<'a> Packet<'a> {
             if body.is_empty() {
                 return None;
             }
-            Content::Data { number: kind, payload: body }
+            SabulPacketContent::Data { number: kind, payload: body }
         } else {
             parse_control((kind & MAX_WIRE) >> 16, information, body)?
         };
@@ -164,62 +164,63 @@ impl<'a> Packet<'a> {
     /// Appends the packet to a datagram.
     pub(crate) fn write(&self, datagram: &mut Vec<u8>) {
         let (kind, information) = match self.content {
-            Content::Data { number, .. } => (number, SOLO_IN_ORDER | 1),
-            Content::Handshake(_) => (control(KIND_HANDSHAKE), 0),
-            Content::KeepAlive => (control(KIND_KEEP_ALIVE), 0),
-            Content::Ack { number, .. } => (control(KIND_ACK), number),
-            Content::Loss(_) => (control(KIND_LOSS), 0),
-            Content::Congestion => (control(KIND_CONGESTION), 0),
-            Content::Shutdown => (control(KIND_SHUTDOWN), 0),
-            Content::AckOfAck { number } => (control(KIND_ACK_OF_ACK), number),
-            Content::Other => (control(KIND_ERROR), 0),
+            SabulPacketContent::Data { number, .. } => (number, SOLO_IN_ORDER | 1),
+            SabulPacketContent::Handshake(_) => (control(KIND_HANDSHAKE), 0),
+            SabulPacketContent::KeepAlive => (control(KIND_KEEP_ALIVE), 0),
+            SabulPacketContent::Ack { number, .. } => (control(KIND_ACK), number),
+            SabulPacketContent::Loss(_) => (control(KIND_LOSS), 0),
+            SabulPacketContent::Congestion => (control(KIND_CONGESTION), 0),
+            SabulPacketContent::Shutdown => (control(KIND_SHUTDOWN), 0),
+            SabulPacketContent::AckOfAck { number } => (control(KIND_ACK_OF_ACK), number),
+            SabulPacketContent::Other => (control(KIND_ERROR), 0),
         };
         push_words(datagram, &[kind, information, self.timestamp, self.destination]);
         match self.content {
-            Content::Data { payload, .. } => datagram.extend_from_slice(payload),
-            Content::Handshake(handshake) => handshake.write(datagram),
-            Content::Ack { next, state, .. } => {
+            SabulPacketContent::Data { payload, .. } => datagram.extend_from_slice(payload),
+            SabulPacketContent::Handshake(handshake) => handshake.write(datagram),
+            SabulPacketContent::Ack { next, state, .. } => {
                 push_words(datagram, &[next]);
                 if let Some(state) = state {
-                    let ReceiverState { round_trip, round_trip_variation, window, rates } = state;
+                    let SabulReceiverState { round_trip, round_trip_variation, window, rates } =
+                        state;
                     push_words(datagram, &[round_trip, round_trip_variation, window]);
                     if let Some((arrival, capacity)) = rates {
                         push_words(datagram, &[arrival, capacity]);
                     }
                 }
             }
-            Content::Loss(report) => datagram.extend_from_slice(report.as_bytes()),
+            SabulPacketContent::Loss(report) => datagram.extend_from_slice(report.as_bytes()),
             // UDT4 sends four bytes without a meaning, and its parser wants a body.
-            Content::KeepAlive
-            | Content::Congestion
-            | Content::Shutdown
-            | Content::AckOfAck { .. }
-            | Content::Other => push_words(datagram, &[0]),
+            SabulPacketContent::KeepAlive
+            | SabulPacketContent::Congestion
+            | SabulPacketContent::Shutdown
+            | SabulPacketContent::AckOfAck { .. }
+            | SabulPacketContent::Other => push_words(datagram, &[0]),
         }
     }
 }
 
-fn parse_control(kind: u32, information: u32, body: &[u8]) -> Option<Content<'_>> {
+fn parse_control(kind: u32, information: u32, body: &[u8]) -> Option<SabulPacketContent<'_>> {
     Some(match kind {
-        KIND_HANDSHAKE => Content::Handshake(Handshake::parse(body)?),
-        KIND_KEEP_ALIVE => Content::KeepAlive,
+        KIND_HANDSHAKE => SabulPacketContent::Handshake(SabulHandshakeBody::parse(body)?),
+        KIND_KEEP_ALIVE => SabulPacketContent::KeepAlive,
         KIND_ACK => parse_ack(information, body)?,
-        KIND_LOSS => Content::Loss(LossReport::parse(body)?),
-        KIND_CONGESTION => Content::Congestion,
-        KIND_SHUTDOWN => Content::Shutdown,
-        KIND_ACK_OF_ACK => Content::AckOfAck { number: information },
-        KIND_DROP | KIND_ERROR | 0x7fff => Content::Other,
+        KIND_LOSS => SabulPacketContent::Loss(LossReport::parse(body)?),
+        KIND_CONGESTION => SabulPacketContent::Congestion,
+        KIND_SHUTDOWN => SabulPacketContent::Shutdown,
+        KIND_ACK_OF_ACK => SabulPacketContent::AckOfAck { number: information },
+        KIND_DROP | KIND_ERROR | 0x7fff => SabulPacketContent::Other,
         _ => return None,
     })
 }
 
-fn parse_ack(number: u32, body: &[u8]) -> Option<Content<'_>> {
+fn parse_ack(number: u32, body: &[u8]) -> Option<SabulPacketContent<'_>> {
     let word =
         |index: usize| body.get(4 * index..4 * index + 4)?.try_into().map(u32::from_be_bytes).ok();
     let next = word(0).filter(|&next| next <= MAX_WIRE)?;
     let state = match body.len() {
         4 => None,
-        16 | 24 => Some(ReceiverState {
+        16 | 24 => Some(SabulReceiverState {
             round_trip: word(1)?,
             round_trip_variation: word(2)?,
             window: word(3)?,
@@ -227,21 +228,21 @@ fn parse_ack(number: u32, body: &[u8]) -> Option<Content<'_>> {
         }),
         _ => return None,
     };
-    Some(Content::Ack { number, next, state })
+    Some(SabulPacketContent::Ack { number, next, state })
 }
 
-impl Handshake {
+impl SabulHandshakeBody {
     fn parse(body: &[u8]) -> Option<Self> {
         // What follows only makes it as long as a data packet.
         let body: &[u8; HANDSHAKE_LEN] = body.first_chunk()?;
         let [version, kind, first_number, mss, window, request, socket, cookie, a, b, c, d] =
             words(body);
-        if request == RequestKind::Refused.to_wire() {
+        if request == SabulRequestKind::Refused.to_wire() {
             // A refusal repeats what it refuses, which may be anything.
         } else if version != VERSION || kind != STREAM || first_number > MAX_WIRE {
             return None;
         }
-        let request = RequestKind::from_wire(request)?;
+        let request = SabulRequestKind::from_wire(request)?;
         let address = [a, b, c, d];
         Some(Self { request, first_number, mss, window, socket, cookie, address })
     }

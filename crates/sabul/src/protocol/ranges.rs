@@ -5,13 +5,13 @@ use std::ops::Range;
 
 /// Disjoint ranges of packet numbers that do not touch each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ranges {
+pub(crate) struct SabulNumberRanges {
     /// The end of each range, exclusive, by its start.
     ends: BTreeMap<u64, u64>,
     len: u64,
 }
 
-impl Ranges {
+impl SabulNumberRanges {
     /// The number of numbers.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -103,7 +103,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set(changes in prop::collection::vec((any::<bool>(), 0_u64..60, 0_u64..12), 0..60)) {
-            let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
+            let (mut ranges, mut set) = (SabulNumberRanges::default(), BTreeSet::new());
             for (is_new, start, len) in changes {
                 let range = start..start + len;
                 if is_new {

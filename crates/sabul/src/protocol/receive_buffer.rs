@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::ranges::Ranges;
+use super::ranges::SabulNumberRanges;
 
 /// The window that a full receiver announces, in packets: with none, its peer would never learn
 /// that there is room again if the next acknowledgement is lost.
@@ -12,7 +12,7 @@ const MIN_WINDOW: u64 = 2;
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(crate) struct ReceiveBuffer {
+pub(crate) struct SabulReceiveBuffer {
     /// In order, not yet read.
     readable: VecDeque<u8>,
     /// The next packet in order.
@@ -20,7 +20,7 @@ pub(crate) struct ReceiveBuffer {
     /// Packets from `next` on; the first is missing. Empty if none waits.
     waiting: VecDeque<Option<Box<[u8]>>>,
     /// The numbers that are missing before the last of `waiting`.
-    missing: Ranges,
+    missing: SabulNumberRanges,
     /// How many packets of the longest payload it may hold.
     capacity: u64,
     max_payload: usize,
@@ -28,7 +28,7 @@ pub(crate) struct ReceiveBuffer {
 
 /// What a packet was.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum SabulPacketArrival {
     /// It is kept. The numbers before it that are now known to be missing.
     New(Range<u64>),
     /// It is here already.
@@ -39,7 +39,7 @@ pub(crate) enum Arrival {
     Refused,
 }
 
-impl ReceiveBuffer {
+impl SabulReceiveBuffer {
     /// An empty buffer for `capacity` packets of `max_payload` bytes. The first packet has the
     /// number `first`.
     pub(crate) fn new(first: u64, max_payload: u16, capacity: u64) -> Self {
@@ -47,7 +47,7 @@ impl ReceiveBuffer {
             readable: VecDeque::new(),
             next: first,
             waiting: VecDeque::new(),
-            missing: Ranges::default(),
+            missing: SabulNumberRanges::default(),
             capacity,
             max_payload: usize::from(max_payload),
         }
@@ -59,7 +59,7 @@ impl ReceiveBuffer {
     }
 
     /// The numbers that are missing before the last packet that has arrived.
-    pub(crate) fn missing(&self) -> &Ranges {
+    pub(crate) fn missing(&self) -> &SabulNumberRanges {
         &self.missing
     }
 
@@ -74,21 +74,23 @@ impl ReceiveBuffer {
     }
 
     /// Takes a packet.
-    pub(crate) fn insert(&mut self, number: u64, payload: &[u8]) -> Arrival {
+    pub(crate) fn insert(&mut self, number: u64, payload: &[u8]) -> SabulPacketArrival {
         if payload.len() > self.max_payload {
-            return Arrival::Refused;
+            return SabulPacketArrival::Refused;
         }
-        let Some(distance) = number.checked_sub(self.next) else { return Arrival::Repeated };
+        let Some(distance) = number.checked_sub(self.next) else {
+            return SabulPacketArrival::Repeated;
+        };
         if distance >= self.room() {
             let is_near = distance < self.capacity.max(MIN_WINDOW);
-            return if is_near { Arrival::NoRoom } else { Arrival::Refused };
+            return if is_near { SabulPacketArrival::NoRoom } else { SabulPacketArrival::Refused };
         }
         if distance == 0 && self.waiting.is_empty() {
             self.readable.extend(payload);
             self.next += 1;
-            return Arrival::New(number..number);
+            return SabulPacketArrival::New(number..number);
         }
-        let Ok(position) = usize::try_from(distance) else { return Arrival::Refused };
+        let Ok(position) = usize::try_from(distance) else { return SabulPacketArrival::Refused };
         let end = self.next + self.waiting.len() as u64;
         let mut gap = number..number;
         if position >= self.waiting.len() {
@@ -96,7 +98,7 @@ impl ReceiveBuffer {
             self.waiting.resize_with(position + 1, || None);
             self.missing.insert(gap.clone());
         } else if self.waiting[position].is_some() {
-            return Arrival::Repeated;
+            return SabulPacketArrival::Repeated;
         } else {
             self.missing.remove(number..number + 1);
         }
@@ -107,7 +109,7 @@ impl ReceiveBuffer {
                 self.next += 1;
             }
         }
-        Arrival::New(gap)
+        SabulPacketArrival::New(gap)
     }
 
     /// Moves bytes to the reader. Returns how many.
@@ -133,16 +135,16 @@ mod tests {
 
     #[test]
     fn packets_in_any_order_are_a_stream() {
-        let mut buffer = ReceiveBuffer::new(100, 4, 10);
-        assert_eq!(buffer.insert(100, b"abcd"), Arrival::New(100..100));
-        assert_eq!(buffer.insert(104, b"q"), Arrival::New(101..104));
-        assert_eq!(buffer.insert(102, b"ij"), Arrival::New(102..102));
-        assert_eq!(buffer.insert(102, b"ij"), Arrival::Repeated);
-        assert_eq!(buffer.insert(99, b"x"), Arrival::Repeated);
+        let mut buffer = SabulReceiveBuffer::new(100, 4, 10);
+        assert_eq!(buffer.insert(100, b"abcd"), SabulPacketArrival::New(100..100));
+        assert_eq!(buffer.insert(104, b"q"), SabulPacketArrival::New(101..104));
+        assert_eq!(buffer.insert(102, b"ij"), SabulPacketArrival::New(102..102));
+        assert_eq!(buffer.insert(102, b"ij"), SabulPacketArrival::Repeated);
+        assert_eq!(buffer.insert(99, b"x"), SabulPacketArrival::Repeated);
         assert_eq!(buffer.missing().iter().collect::<Vec<_>>(), [101..102, 103..104]);
         assert_eq!((buffer.next(), buffer.readable()), (101, 4));
-        assert_eq!(buffer.insert(101, b"efgh"), Arrival::New(101..101));
-        assert_eq!(buffer.insert(103, b"klmn"), Arrival::New(103..103));
+        assert_eq!(buffer.insert(101, b"efgh"), SabulPacketArrival::New(101..101));
+        assert_eq!(buffer.insert(103, b"klmn"), SabulPacketArrival::New(103..103));
         assert_eq!(buffer.next(), 105);
         let mut read = [0; 20];
         assert_eq!(buffer.read(&mut read), 15);
@@ -152,14 +154,17 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let mut buffer = ReceiveBuffer::new(0, 4, 3);
-        assert_eq!(buffer.insert(3, b"abcd"), Arrival::Refused);
-        assert_eq!(buffer.insert(0, b"abcde"), Arrival::Refused);
+        let mut buffer = SabulReceiveBuffer::new(0, 4, 3);
+        assert_eq!(buffer.insert(3, b"abcd"), SabulPacketArrival::Refused);
+        assert_eq!(buffer.insert(0, b"abcde"), SabulPacketArrival::Refused);
         for number in 0..3 {
-            assert_eq!(buffer.insert(number, b"abcd"), Arrival::New(number..number));
+            assert_eq!(buffer.insert(number, b"abcd"), SabulPacketArrival::New(number..number));
         }
-        assert_eq!((buffer.insert(3, b"abcd"), buffer.window()), (Arrival::NoRoom, MIN_WINDOW));
+        assert_eq!(
+            (buffer.insert(3, b"abcd"), buffer.window()),
+            (SabulPacketArrival::NoRoom, MIN_WINDOW)
+        );
         assert_eq!(buffer.read(&mut [0; 4]), 4);
-        assert_eq!(buffer.insert(3, b"abcd"), Arrival::New(3..3));
+        assert_eq!(buffer.insert(3, b"abcd"), SabulPacketArrival::New(3..3));
     }
 }

@@ -16,13 +16,13 @@ const MAX_WAITING: usize = 1024;
 
 /// The mean round-trip time and its variation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RoundTrip {
+pub(crate) struct SabulRttEstimator {
     mean: Duration,
     variation: Duration,
     least: Option<Duration>,
 }
 
-impl RoundTrip {
+impl SabulRttEstimator {
     pub(crate) fn new() -> Self {
         Self { mean: INITIAL, variation: INITIAL / 2, least: None }
     }
@@ -49,25 +49,25 @@ impl RoundTrip {
     }
 
     /// The shortest measurement.
-    pub(crate) fn least(&self) -> Option<Duration> {
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
         self.least
     }
 
     /// A time after which an answer is late: the mean and four times the variation.
-    pub(crate) fn late(&self) -> Duration {
+    pub(crate) fn response_timeout(&self) -> Duration {
         self.mean + 4 * self.variation
     }
 }
 
 /// The acknowledgements that were sent and are not answered.
 #[derive(Debug, Default)]
-pub(crate) struct SentAcks {
+pub(crate) struct SabulUnansweredAcks {
     /// Of each its number, the packet that it names and when it was sent.
     waiting: VecDeque<(u32, u64, Duration)>,
     last_number: u32,
 }
 
-impl SentAcks {
+impl SabulUnansweredAcks {
     /// Remembers an acknowledgement of all packets before `next`. Returns its number.
     pub(crate) fn add(&mut self, next: u64, now: Duration) -> u32 {
         self.last_number = self.last_number % MAX_WIRE + 1;

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::ranges::Ranges;
+use super::ranges::SabulNumberRanges;
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(crate) struct SendBuffer {
+pub(crate) struct SabulSendBuffer {
     /// All bytes from the first packet that is not acknowledged on.
     bytes: VecDeque<u8>,
     /// How many of them, at the end, are in no packet yet.
@@ -17,12 +17,12 @@ pub(crate) struct SendBuffer {
     /// The position in the stream of the first of `bytes`. Positions wrap around.
     first_byte: usize,
     /// The packets that were sent and are not acknowledged; the first has the number `first`.
-    sent: VecDeque<SentPacket>,
+    sent: VecDeque<SabulSentPacket>,
     first: u64,
     /// Packets of `sent` that have to be sent again.
-    lost: Ranges,
+    lost: SabulNumberRanges,
     /// Packets of `sent` that the peer has reported lost, before or after they were sent again.
-    reported: Ranges,
+    reported: SabulNumberRanges,
     /// The longest payload, in bytes.
     max_payload: usize,
     /// How many bytes it may hold.
@@ -33,7 +33,7 @@ pub(crate) struct SendBuffer {
 
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
-struct SentPacket {
+struct SabulSentPacket {
     /// The position in the stream of its first byte.
     start: usize,
     len: usize,
@@ -44,7 +44,7 @@ struct SentPacket {
 
 /// What an acknowledgement says of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Acknowledged {
+pub(crate) struct SabulAckedPackets {
     /// How many of them are new.
     pub(crate) packets: u64,
     /// When the last of them was sent, if all of them were sent once: then they have arrived one
@@ -54,7 +54,7 @@ pub(crate) struct Acknowledged {
 
 /// A packet to be sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outgoing {
+pub(crate) struct SabulOutgoingPacket {
     pub(crate) number: u64,
     /// The number of its bytes.
     pub(crate) len: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Outgoing {
     pub(crate) is_repeated: bool,
 }
 
-impl SendBuffer {
+impl SabulSendBuffer {
     /// An empty buffer of `capacity` bytes. The first packet has the number `first`, payloads have
     /// at most `max_payload` bytes, and the peer has room for `window` packets.
     pub(crate) fn new(first: u64, max_payload: u16, capacity: usize, window: u64) -> Self {
@@ -72,8 +72,8 @@ impl SendBuffer {
             first_byte: 0,
             sent: VecDeque::new(),
             first,
-            lost: Ranges::default(),
-            reported: Ranges::default(),
+            lost: SabulNumberRanges::default(),
+            reported: SabulNumberRanges::default(),
             max_payload: usize::from(max_payload),
             capacity,
             window,
@@ -130,13 +130,17 @@ impl SendBuffer {
     }
 
     /// The next packet, which counts as sent. Lost ones come first.
-    pub(crate) fn next_packet(&mut self, now: Duration, window: u64) -> Option<Outgoing> {
+    pub(crate) fn next_packet(
+        &mut self,
+        now: Duration,
+        window: u64,
+    ) -> Option<SabulOutgoingPacket> {
         if let Some(number) = self.lost.pop_first() {
             let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
             let packet = self.sent.get_mut(index)?;
             packet.sent_at = now;
             packet.repetitions = packet.repetitions.saturating_add(1);
-            return Some(Outgoing { number, len: packet.len, is_repeated: true });
+            return Some(SabulOutgoingPacket { number, len: packet.len, is_repeated: true });
         }
         if !self.has_packet(window) {
             return None;
@@ -145,8 +149,8 @@ impl SendBuffer {
         let len = self.unsent.min(self.max_payload);
         self.unsent -= len;
         let number = self.next_number();
-        self.sent.push_back(SentPacket { start, len, sent_at: now, repetitions: 0 });
-        Some(Outgoing { number, len, is_repeated: false })
+        self.sent.push_back(SabulSentPacket { start, len, sent_at: now, repetitions: 0 });
+        Some(SabulOutgoingPacket { number, len, is_repeated: false })
     }
 
     /// Appends the payload of a packet.
@@ -164,7 +168,7 @@ impl SendBuffer {
     }
 
     /// The peer has all packets before `next`. `None` if such packets were never sent.
-    pub(crate) fn acknowledge(&mut self, next: u64) -> Option<Acknowledged> {
+    pub(crate) fn acknowledge(&mut self, next: u64) -> Option<SabulAckedPackets> {
         if next > self.next_number() {
             return None;
         }
@@ -180,7 +184,7 @@ impl SendBuffer {
         self.lost.remove(self.first..next);
         self.reported.remove(self.first..next);
         self.first += count;
-        Some(Acknowledged { packets: count, sent_at: sent_at.filter(|_| is_sent_once) })
+        Some(SabulAckedPackets { packets: count, sent_at: sent_at.filter(|_| is_sent_once) })
     }
 
     /// The peer has room for so many packets.
@@ -196,7 +200,7 @@ impl SendBuffer {
     /// The peer lacks packets. Those that were sent after `sent_before` are still on the way.
     /// Returns how many others are not acknowledged and were not known to be lost, or `None` if
     /// such packets were never sent.
-    pub(crate) fn lose(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
+    pub(crate) fn mark_lost(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
         if numbers.end > self.next_number() {
             return None;
         }
@@ -211,7 +215,7 @@ impl SendBuffer {
 
     /// The same for what the peer reports, which is remembered until it is acknowledged.
     pub(crate) fn report(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
-        let lost = self.lose(numbers.clone(), sent_before)?;
+        let lost = self.mark_lost(numbers.clone(), sent_before)?;
         let first = numbers.start.max(self.first);
         if first < numbers.end {
             self.reported.insert(first..numbers.end);
@@ -229,15 +233,15 @@ impl SendBuffer {
 
     /// Takes the first packet that is not acknowledged, and those that were reported lost, for lost
     /// again if they were sent at `sent_before` or earlier.
-    pub(crate) fn lose_again(&mut self, sent_before: Duration) {
+    pub(crate) fn mark_lost_again(&mut self, sent_before: Duration) {
         let reported: Vec<_> = self.reported.iter().collect();
         for numbers in std::iter::once(self.first..self.first + 1).chain(reported) {
-            self.lose(numbers, sent_before);
+            self.mark_lost(numbers, sent_before);
         }
     }
 
     /// Takes all packets that are not acknowledged for lost.
-    pub(crate) fn lose_all(&mut self) {
+    pub(crate) fn mark_all_lost(&mut self) {
         self.lost.insert(self.first..self.next_number());
     }
 
@@ -245,7 +249,7 @@ impl SendBuffer {
         window.min(self.window)
     }
 
-    fn packet(&self, number: u64) -> Option<&SentPacket> {
+    fn packet(&self, number: u64) -> Option<&SabulSentPacket> {
         self.sent.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 }

@@ -7,7 +7,7 @@ mod pair;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::Read;
+use super::SabulReadOutcome;
 use pair::{Pair, Path};
 
 #[test]
@@ -55,7 +55,7 @@ fn an_acknowledgement_without_an_answer_is_repeated_with_growing_pauses() {
         receiver.handle_datagram(now, &datagram);
         datagram.clear();
     }
-    assert_eq!(receiver.read(&mut [0; 9], now), Ok(Read::Bytes(5)));
+    assert_eq!(receiver.read(&mut [0; 9], now), Ok(SabulReadOutcome::Bytes(5)));
     let (end, mut sent) = (now + Duration::from_secs(10), 0);
     while now < end {
         now = receiver.poll_timeout().unwrap().max(now);

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use sunder_sabul::{Config, connect, listen};
-use udp::streams::Stream;
+use sunder_sabul::{SabulConfig, connect, listen};
+use udp::streams::UdpStream;
 
 const BYTES: usize = 64 << 20;
 
@@ -61,7 +61,7 @@ fn libudt_receives() {
     let mut lines = BufReader::new(peer.0.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let port: u16 = line.strip_prefix("listening ").unwrap().parse().unwrap();
-    let mut stream = connect((Ipv4Addr::LOCALHOST, port).into(), Config::default()).unwrap();
+    let mut stream = connect((Ipv4Addr::LOCALHOST, port).into(), SabulConfig::default()).unwrap();
     let bytes: Vec<u8> = stream_bytes().take(BYTES).collect();
     let began = Instant::now();
     stream.write_all(&bytes).unwrap();
@@ -75,7 +75,7 @@ fn libudt_receives() {
 
 #[test]
 fn libudt_sends() {
-    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
+    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), SabulConfig::default(), 1).unwrap();
     let SocketAddr::V4(local) = acceptor.local_addr() else { unreachable!() };
     let began = Instant::now();
     let mut peer = Peer::start(&[
@@ -92,7 +92,7 @@ fn libudt_sends() {
     peer.ends();
 }
 
-fn check(stream: &mut Stream) {
+fn check(stream: &mut UdpStream) {
     let mut expected = stream_bytes();
     let mut buffer = vec![0; 1 << 16];
     let mut done = 0;
@@ -106,8 +106,8 @@ fn check(stream: &mut Stream) {
 
 #[test]
 fn a_stream_to_oneself() {
-    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
-    let mut stream = connect(acceptor.local_addr(), Config::default()).unwrap();
+    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), SabulConfig::default(), 1).unwrap();
+    let mut stream = connect(acceptor.local_addr(), SabulConfig::default()).unwrap();
     let mut accepted = acceptor.accept().unwrap().stream;
     let bytes: Vec<u8> = stream_bytes().take(BYTES).collect();
     let began = Instant::now();

@@ -10,7 +10,7 @@ const MAX_LEN: u64 = 1 << 20;
 
 /// Why a file cannot be read as a configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum ConfigFileError {
     /// There is no such file.
     #[error("no such file: {}; check its name", .path.display())]
     Missing {
@@ -45,18 +45,18 @@ pub enum FileError {
 ///
 /// # Errors
 /// When there is no such file, or it does not contain such a text.
-pub fn read_file(path: &Path) -> Result<String, FileError> {
+pub fn read_file(path: &Path) -> Result<String, ConfigFileError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
     let path = path.to_owned();
     match read {
-        Ok(len) if len as u64 > MAX_LEN => Err(FileError::NoText { path }),
+        Ok(len) if len as u64 > MAX_LEN => Err(ConfigFileError::NoText { path }),
         Ok(_) => Ok(text),
         Err(source) => Err(match source.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => FileError::Missing { path },
-            ErrorKind::IsADirectory => FileError::Directory { path },
-            ErrorKind::InvalidData => FileError::NoText { path },
-            _ => FileError::Unreadable { path, source },
+            ErrorKind::NotFound | ErrorKind::NotADirectory => ConfigFileError::Missing { path },
+            ErrorKind::IsADirectory => ConfigFileError::Directory { path },
+            ErrorKind::InvalidData => ConfigFileError::NoText { path },
+            _ => ConfigFileError::Unreadable { path, source },
         }),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum KeyPathStep {
     /// Into a table.
     Key(String),
     /// Into a list.
@@ -13,22 +13,22 @@ enum Step {
 
 /// The path to a value in a document. It is empty for the document itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyPath(Vec<Step>);
+pub struct KeyPath(Vec<KeyPathStep>);
 
 impl KeyPath {
     /// The path to the value of this key in a table.
     #[must_use]
     pub fn key(&self, name: &str) -> Self {
-        self.step(Step::Key(name.to_owned()))
+        self.step(KeyPathStep::Key(name.to_owned()))
     }
 
     /// The path to the value at this index in a list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.step(Step::Index(index))
+        self.step(KeyPathStep::Index(index))
     }
 
-    fn step(&self, step: Step) -> Self {
+    fn step(&self, step: KeyPathStep) -> Self {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
 
@@ -56,8 +56,8 @@ impl KeyPath {
 
     fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
-            Step::Key(name) => Some(name.as_str()),
-            Step::Index(_) => None,
+            KeyPathStep::Key(name) => Some(name.as_str()),
+            KeyPathStep::Index(_) => None,
         })
     }
 }
@@ -67,9 +67,9 @@ impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(name) if place == 0 => f.write_str(name)?,
-                Step::Key(name) => write!(f, ", {name}")?,
-                Step::Index(index) => write!(f, " {}", index + 1)?,
+                KeyPathStep::Key(name) if place == 0 => f.write_str(name)?,
+                KeyPathStep::Key(name) => write!(f, ", {name}")?,
+                KeyPathStep::Index(index) => write!(f, " {}", index + 1)?,
             }
         }
         Ok(())

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, Error};
 
-use super::{KeyPath, Keys, Problem};
+use super::{ConfigKeys, ConfigProblem, KeyPath};
 
 /// A text whose lines that are not TOML are blank.
-pub(super) struct Rest {
+pub(super) struct BlankedToml {
     pub(super) text: String,
     /// The keys in these lines.
-    pub(super) lost: Vec<String>,
+    pub(super) malformed_keys: Vec<String>,
 }
 
 /// The problems of lines that are not TOML; and the rest of the text, if it can be read without
 /// them.
-pub(super) fn check(text: &str, keys: Keys) -> (Vec<Problem>, Option<Rest>) {
+pub(super) fn check(text: &str, keys: ConfigKeys) -> (Vec<ConfigProblem>, Option<BlankedToml>) {
     let (_, errors) = DeTable::parse_recoverable(text);
     let lines: Vec<&str> = text.lines().collect();
     // Further errors in a line follow from its first one.
@@ -46,7 +46,7 @@ pub(super) fn check(text: &str, keys: Keys) -> (Vec<Problem>, Option<Rest>) {
     // Below a wrong header, the table of a line is unknown.
     let has_lost_head = lost.iter().any(|key| key.starts_with('['));
     let is_rest = !has_lost_head && DeTable::parse(&rest).is_ok();
-    (problems, is_rest.then_some(Rest { text: rest, lost }))
+    (problems, is_rest.then_some(BlankedToml { text: rest, malformed_keys: lost }))
 }
 
 /// The key of a line, or what the line has in its place.
@@ -54,12 +54,12 @@ fn key_in(line: &str) -> &str {
     line.split_once('=').map_or(line, |(key, _)| key).trim()
 }
 
-fn problem(error: &Error, key: &str, keys: Keys) -> Problem {
+fn problem(error: &Error, key: &str, keys: ConfigKeys) -> ConfigProblem {
     let message = error.message().replace('\n', " ");
-    let fix = match keys.known_anywhere(key) {
+    let fix = match keys.find_in_any_table(key) {
         _ if message.starts_with("duplicate key") => "leave one of them".to_owned(),
-        Some(key) => format!("write it as in: {}", key.written()),
+        Some(key) => format!("write it as in: {}", key.example_setting()),
         None => "write KEY = VALUE, with texts in \"quotes\" and lists in [brackets]".to_owned(),
     };
-    Problem::new(message.clone(), fix).summarized(message)
+    ConfigProblem::new(message.clone(), fix).summarized(message)
 }

@@ -9,48 +9,48 @@ use serde::de::Unexpected;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{KeyPath, Keys, Problem};
+use super::{ConfigKeys, ConfigProblem, KeyPath};
 
 /// What all tables and values of one configuration share.
-pub(super) struct Context {
-    keys: Keys,
+pub(super) struct ConfigReadContext {
+    keys: ConfigKeys,
     /// The keys in lines that are not TOML.
-    lost: Vec<String>,
-    problems: RefCell<Vec<Problem>>,
+    malformed_keys: Vec<String>,
+    problems: RefCell<Vec<ConfigProblem>>,
 }
 
-impl Context {
-    pub(super) fn new(keys: Keys, lost: Vec<String>) -> Self {
-        Self { keys, lost, problems: RefCell::default() }
+impl ConfigReadContext {
+    pub(super) fn new(keys: ConfigKeys, malformed_keys: Vec<String>) -> Self {
+        Self { keys, malformed_keys, problems: RefCell::default() }
     }
 
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<ConfigProblem> {
         self.problems.into_inner()
     }
 
-    fn report(&self, problem: Problem) {
+    fn report(&self, problem: ConfigProblem) {
         self.problems.borrow_mut().push(problem);
     }
 
-    fn is_lost(&self, name: &str) -> bool {
-        self.lost.iter().any(|lost| lost == name)
+    fn is_malformed(&self, name: &str) -> bool {
+        self.malformed_keys.iter().any(|lost| lost == name)
     }
 }
 
 /// A table. Its unknown keys are reported when it is created; a misspelt key is read as the key
 /// that was probably meant.
-pub struct Table<'a> {
-    context: &'a Context,
+pub struct ConfigTable<'a> {
+    context: &'a ConfigReadContext,
     path: KeyPath,
     /// `None` for the outermost table.
     span: Option<Range<usize>>,
-    values: Vec<(&'static str, Value<'a>)>,
+    values: Vec<(&'static str, ConfigValue<'a>)>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ConfigTable<'a> {
     /// The document itself. `is_whole` tells whether to report its unknown keys.
     pub(super) fn outermost(
-        context: &'a Context,
+        context: &'a ConfigReadContext,
         document: &'a DeTable<'a>,
         is_whole: bool,
     ) -> Self {
@@ -58,20 +58,21 @@ impl<'a> Table<'a> {
     }
 
     fn new(
-        context: &'a Context,
+        context: &'a ConfigReadContext,
         path: KeyPath,
         span: Option<Range<usize>>,
         table: &'a DeTable<'a>,
         is_whole: bool,
     ) -> Self {
         let (keys, name) = (context.keys, path.dotted());
-        let mut values: Vec<(&'static str, Value<'a>)> = Vec::new();
+        let mut values: Vec<(&'static str, ConfigValue<'a>)> = Vec::new();
         let mut unknown = Vec::new();
         for (key, value) in table {
             let key_span = key.span();
             let span = key_span.start..key_span.end.max(value.span().end);
-            let value = |name: &str| Value { context, path: path.key(name), span, content: value };
-            match keys.known(&name, key.get_ref()) {
+            let value =
+                |name: &str| ConfigValue { context, path: path.key(name), span, content: value };
+            match keys.find(&name, key.get_ref()) {
                 Some(known) => values.push((known.name, value(known.name))),
                 None => unknown.push((key.get_ref(), value(key.get_ref()))),
             }
@@ -80,22 +81,22 @@ impl<'a> Table<'a> {
             value.context.report(
                 unknown_key(keys, &name, found).at(Some(value.span.clone()), value.path.clone()),
             );
-            let meant = match keys.known_anywhere(found) {
+            let meant = match keys.find_in_any_table(found) {
                 Some(_) => None,
                 None => keys.nearest(&name, found).map(|key| key.name),
             };
             if let Some(meant) = meant.filter(|meant| values.iter().all(|(name, _)| name != meant))
             {
-                values.push((meant, Value { path: path.key(meant), ..value }));
+                values.push((meant, ConfigValue { path: path.key(meant), ..value }));
             }
         }
         Self { context, path, span, values }
     }
 
     /// The value of a key, if it has one.
-    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+    pub fn get(&self, name: &str) -> Option<ConfigValue<'a>> {
         debug_assert!(
-            self.context.keys.known(&self.path.dotted(), name).is_some(),
+            self.context.keys.find(&self.path.dotted(), name).is_some(),
             "{}: {name} is not among the keys",
             self.path
         );
@@ -103,12 +104,12 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a required key. Reports a missing one.
-    pub fn require(&self, name: &str) -> Option<Value<'a>> {
+    pub fn require(&self, name: &str) -> Option<ConfigValue<'a>> {
         let value = self.get(name);
-        if value.is_none() && !self.context.is_lost(name) {
-            let key = self.context.keys.known(&self.path.dotted(), name);
-            let fix = key.map(|key| format!("add {}", key.written())).unwrap_or_default();
-            let problem = Problem::new(format!("`{name}` is missing"), fix);
+        if value.is_none() && !self.context.is_malformed(name) {
+            let key = self.context.keys.find(&self.path.dotted(), name);
+            let fix = key.map(|key| format!("add {}", key.example_setting())).unwrap_or_default();
+            let problem = ConfigProblem::new(format!("`{name}` is missing"), fix);
             self.report(problem.summarized(format!("missing field `{name}`")));
         }
         value
@@ -116,7 +117,7 @@ impl<'a> Table<'a> {
 
     /// Whether a key has a value, or is in a line that is not TOML.
     pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some() || self.context.is_lost(name)
+        self.get(name).is_some() || self.context.is_malformed(name)
     }
 
     /// The number of values in a list; 0 if there is none.
@@ -127,27 +128,27 @@ impl<'a> Table<'a> {
     /// The tables of a list that may be missing: `[[name]]`.
     pub fn tables(&self, name: &str) -> Vec<Self> {
         let values = self.get(name).and_then(|list| list.list()).unwrap_or_default();
-        values.iter().filter_map(Value::table).collect()
+        values.iter().filter_map(ConfigValue::table).collect()
     }
 
     /// The meaning of a key's value among these choices; the default if it has none of them. See
-    /// [`Value::choice`].
+    /// [`ConfigValue::choice`].
     pub fn choice<T: Copy + Default>(&self, name: &str, choices: &[(&str, T)]) -> T {
         self.get(name).and_then(|value| value.choice(choices)).unwrap_or_default()
     }
 
     /// Reports an error of the table and its fix.
     pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
-        self.report(Problem::new(what, fix));
+        self.report(ConfigProblem::new(what, fix));
     }
 
     /// Reports a problem of the table.
-    pub fn report(&self, problem: Problem) {
+    pub fn report(&self, problem: ConfigProblem) {
         self.context.report(problem.at(self.span.clone(), self.path.clone()));
     }
 
     /// Reports a problem of one of its keys, which may be missing.
-    pub fn report_key(&self, name: &str, problem: Problem) {
+    pub fn report_key(&self, name: &str, problem: ConfigProblem) {
         match self.get(name) {
             Some(value) => value.report(problem),
             None => self.context.report(problem.at(self.span.clone(), self.path.key(name))),
@@ -155,7 +156,7 @@ impl<'a> Table<'a> {
     }
 }
 
-fn unknown_key(keys: Keys, table: &str, name: &str) -> Problem {
+fn unknown_key(keys: ConfigKeys, table: &str, name: &str) -> ConfigProblem {
     let names: Vec<String> = keys.names(table).iter().map(|name| format!("`{name}`")).collect();
     let expected = match &names[..] {
         [] => "there are no fields".to_owned(),
@@ -164,24 +165,25 @@ fn unknown_key(keys: Keys, table: &str, name: &str) -> Problem {
         _ => format!("expected one of {}", names.join(", ")),
     };
     let mut summary = format!("unknown field `{name}`, {expected}");
-    if !table.is_empty() && keys.known("", name).is_some() {
+    if !table.is_empty() && keys.find("", name).is_some() {
         summary += "; settings of the whole stand above the first ";
-        summary += &keys.head(table);
+        summary += &keys.table_header(table);
     }
-    let problem = Problem::new(format!("unknown key `{name}`"), keys.advice(table, name));
-    Problem { is_unknown_key: true, ..problem.summarized(summary) }
+    let problem =
+        ConfigProblem::new(format!("unknown key `{name}`"), keys.unknown_key_fix(table, name));
+    ConfigProblem { is_unknown_key: true, ..problem.summarized(summary) }
 }
 
 /// A value: of a key, or in a list.
 #[derive(Clone)]
-pub struct Value<'a> {
-    context: &'a Context,
+pub struct ConfigValue<'a> {
+    context: &'a ConfigReadContext,
     path: KeyPath,
     span: Range<usize>,
     content: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// Its path.
     pub fn path(&self) -> &KeyPath {
         &self.path
@@ -224,7 +226,7 @@ impl<'a> Value<'a> {
                 choices.iter().map(|(name, _)| format!("{quote}{name}{quote}")).collect()
             };
             let fix = format!("write one of {}", any_of(&names('"')));
-            let problem = Problem::new(format!("unknown value `{text}`"), fix);
+            let problem = ConfigProblem::new(format!("unknown value `{text}`"), fix);
             let expected = any_of(&names('`'));
             self.report(
                 problem.summarized(format!("unknown variant `{text}`, expected {expected}")),
@@ -234,13 +236,13 @@ impl<'a> Value<'a> {
     }
 
     /// A whole number in this range.
-    pub fn whole_in<T: TryFrom<i64>>(&self, range: RangeInclusive<i64>) -> Option<T> {
+    pub fn integer_in<T: TryFrom<i64>>(&self, range: RangeInclusive<i64>) -> Option<T> {
         let range_text = format!("{} to {}", range.start(), range.end());
-        self.whole_of(range, &range_text)
+        self.integer_in_explained(range, &range_text)
     }
 
     /// A whole number in this range, which is explained to the user like this.
-    pub fn whole_of<T: TryFrom<i64>>(
+    pub fn integer_in_explained<T: TryFrom<i64>>(
         &self,
         range: RangeInclusive<i64>,
         explained: &str,
@@ -281,7 +283,7 @@ impl<'a> Value<'a> {
                 self.report(problem.summarized(summary));
                 return None;
             }
-            let key = self.context.keys.known(&self.path.table(), self.path.name());
+            let key = self.context.keys.find(&self.path.table(), self.path.name());
             let example = key.map_or("[...]", |key| key.example);
             let summary = format!("give a list, as in {example}");
             self.report(self.of_type("a list").summarized(summary));
@@ -296,18 +298,19 @@ impl<'a> Value<'a> {
         Some(list.iter().enumerate().map(element).collect())
     }
 
-    /// The number of values in a list. `None` if it is not a list, which [`Value::list`] reports.
+    /// The number of values in a list. `None` if it is not a list, which [`ConfigValue::list`]
+    /// reports.
     pub fn count(&self) -> Option<usize> {
         self.content.get_ref().as_array().map(|list| list.len())
     }
 
     /// A table.
-    pub fn table(&self) -> Option<Table<'a>> {
+    pub fn table(&self) -> Option<ConfigTable<'a>> {
         let DeValue::Table(table) = self.content.get_ref() else {
             return self.mistyped("a table");
         };
         let span = Some(self.span.clone());
-        Some(Table::new(self.context, self.path.clone(), span, table, true))
+        Some(ConfigTable::new(self.context, self.path.clone(), span, table, true))
     }
 
     /// Reports a number that is out of its range, with the range as the user reads it.
@@ -317,20 +320,20 @@ impl<'a> Value<'a> {
 
     /// Reports an error of the value and its fix.
     pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
-        self.report(Problem::new(what, fix));
+        self.report(ConfigProblem::new(what, fix));
     }
 
     /// Reports a problem of it.
-    pub fn report(&self, problem: Problem) {
+    pub fn report(&self, problem: ConfigProblem) {
         self.context.report(problem.at(Some(self.span.clone()), self.path.clone()));
     }
 
     /// A problem whose fix is the key's example, and whose summary is the error only.
-    fn like_example(&self, what: String) -> Problem {
-        let key = self.context.keys.known(&self.path.table(), self.path.name());
-        let example = key.map(|key| format!("write it as in: {}", key.written()));
+    fn like_example(&self, what: String) -> ConfigProblem {
+        let key = self.context.keys.find(&self.path.table(), self.path.name());
+        let example = key.map(|key| format!("write it as in: {}", key.example_setting()));
         let fix = example.unwrap_or_else(|| "write what the command's example has".into());
-        Problem::new(what.clone(), fix).summarized(what)
+        ConfigProblem::new(what.clone(), fix).summarized(what)
     }
 
     /// Reports that the value has another type than required.
@@ -340,7 +343,7 @@ impl<'a> Value<'a> {
     }
 
     /// The problem of a value that has another type than required.
-    fn of_type(&self, expected: &str) -> Problem {
+    fn of_type(&self, expected: &str) -> ConfigProblem {
         let found = match self.content.get_ref() {
             DeValue::String(text) => Unexpected::Str(text),
             DeValue::Integer(number) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const KEYS: Keys = Keys(&[&[
+const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "listen", "[\"192.0.2.10:7000\"]"),
     key("", "least", "2"),
     key("", "rng", "\"seeded\""),
@@ -17,17 +17,18 @@ const KEYS: Keys = Keys(&[&[
 
 /// Reads all keys; what is wrong, each with its line, place and fix.
 fn said(text: &str) -> Vec<String> {
-    let reader = |table: &Table<'_>| {
+    let reader = |table: &ConfigTable<'_>| {
         let listen = table.require("listen").and_then(|listen| listen.list()).unwrap_or_default();
         for address in &listen {
             address.parsed::<std::net::SocketAddr>();
         }
-        table.get("least").and_then(|least| least.whole_in::<u8>(1..=16));
+        table.get("least").and_then(|least| least.integer_in::<u8>(1..=16));
         table.get("rng").and_then(|rng| rng.choice(&[("seeded", 1), ("os", 2)]));
         table.get("rate").and_then(|rate| rate.number());
         table.get("wipe").and_then(|wipe| wipe.flag());
         if let Some(pool) = table.get("pool").and_then(|pool| pool.table()) {
-            pool.get("size").and_then(|size| size.whole_of::<usize>(0..=9, "less than 10"));
+            pool.get("size")
+                .and_then(|size| size.integer_in_explained::<usize>(0..=9, "less than 10"));
         }
         for channel in table.tables("channel") {
             channel.require("server").and_then(|server| server.text());
@@ -40,7 +41,7 @@ fn said(text: &str) -> Vec<String> {
         Ok(()) => return Vec::new(),
         Err(problems) => problems,
     };
-    let said = |problem: Problem| {
+    let said = |problem: ConfigProblem| {
         let line = problem.line(text).map(|line| format!("{line}, ")).unwrap_or_default();
         format!("{line}{}: {} -> {}", problem.key, problem.what, problem.fix)
     };
@@ -141,8 +142,8 @@ fn whatever_the_text_reading_ends() {
 #[test]
 fn one_line_names_the_place_once() {
     let line = |text: &str| {
-        let reader = |table: &Table<'_>| {
-            table.require("least").and_then(|least| least.whole_in::<u8>(1..=16));
+        let reader = |table: &ConfigTable<'_>| {
+            table.require("least").and_then(|least| least.integer_in::<u8>(1..=16));
             let listen = table.get("listen").and_then(|listen| listen.list()).unwrap_or_default();
             for address in &listen {
                 address.parsed::<std::net::SocketAddr>();

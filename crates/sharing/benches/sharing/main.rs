@@ -14,8 +14,8 @@ use std::time::Duration;
 use isal::Isal;
 use point::{Point, Task};
 use stopwatch::Stopwatch;
-use sunder_sharing::kernels::Kernel;
-use sunder_sharing::{Generator, Sharing, keyed, tamper};
+use sunder_sharing::kernels::FieldKernel;
+use sunder_sharing::{RandomGenerator, SharingParameters, keyed, tamper};
 
 const LENGTHS: [usize; 2] = [1408, 1 << 16];
 const SHARINGS: [(u8, u8); 6] = [(1, 1), (2, 2), (2, 3), (3, 5), (5, 5), (5, 8)];
@@ -50,8 +50,8 @@ fn main() {
     keyed_hash(stopwatch);
 }
 
-fn sharings() -> impl Iterator<Item = Sharing> {
-    SHARINGS.into_iter().map(|(k, m)| Sharing::shamir(k, m).expect("valid"))
+fn sharings() -> impl Iterator<Item = SharingParameters> {
+    SHARINGS.into_iter().map(|(k, m)| SharingParameters::shamir(k, m).expect("valid"))
 }
 
 fn splits(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
@@ -107,12 +107,12 @@ fn joins(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
 }
 
 fn kernels_header() -> String {
-    row("k", "m", Kernel::available())
+    row("k", "m", FieldKernel::available())
 }
 
 /// The speeds of the kernels, which are the first.
-fn kernels_row(sharing: Sharing, speeds: &[f64]) -> String {
-    let figures = speeds[..Kernel::available().len()].iter().map(|&speed| figure(Some(speed)));
+fn kernels_row(sharing: SharingParameters, speeds: &[f64]) -> String {
+    let figures = speeds[..FieldKernel::available().len()].iter().map(|&speed| figure(Some(speed)));
     row(sharing.threshold(), sharing.shares(), figures)
 }
 
@@ -142,7 +142,7 @@ fn ratio(ours: Option<f64>, theirs: Option<f64>, goal: f64) -> String {
 fn tamper_code(stopwatch: Stopwatch) {
     println!("\nTamper code");
     println!("{:>7}{:>14}{:>14}", "bytes", "protect", "verify");
-    let mut generator = Generator::seeded().expect("random bytes");
+    let mut generator = RandomGenerator::seeded().expect("random bytes");
     for len in [100, LENGTHS[0], 16_384, LENGTHS[1]] {
         let message = vec![0x5A; len];
         let code = tamper::protect(&[&message], &mut generator).expect("random bytes");

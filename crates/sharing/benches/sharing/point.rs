@@ -1,7 +1,7 @@
 //! One sharing at one length, with its buffers, and all that can be done with them.
 
-use sunder_sharing::kernels::Kernel;
-use sunder_sharing::{Generator, Joiner, Sharing, Splitter};
+use sunder_sharing::kernels::FieldKernel;
+use sunder_sharing::{Joiner, RandomGenerator, SharingParameters, Splitter};
 
 use crate::isal::{Isal, Matrix};
 
@@ -23,10 +23,10 @@ pub(crate) enum Task {
 }
 
 pub(crate) struct Point<'a> {
-    sharing: Sharing,
+    sharing: SharingParameters,
     splitters: Vec<Splitter>,
     joiners: Vec<Joiner>,
-    generator: Generator,
+    generator: RandomGenerator,
     isal: Option<&'a Isal>,
     secret: &'static mut [u8],
     shares: Vec<&'static mut [u8]>,
@@ -35,10 +35,10 @@ pub(crate) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    pub(crate) fn new(sharing: Sharing, len: usize, isal: Option<&'a Isal>) -> Self {
-        let kernels = Kernel::available();
+    pub(crate) fn new(sharing: SharingParameters, len: usize, isal: Option<&'a Isal>) -> Self {
+        let kernels = FieldKernel::available();
         let (k, m) = (usize::from(sharing.threshold()), usize::from(sharing.shares()));
-        let mut generator = Generator::seeded().expect("random bytes");
+        let mut generator = RandomGenerator::seeded().expect("random bytes");
         let mut buffers = buffers(m + k, len);
         for buffer in &mut buffers {
             generator.fill(buffer).expect("random bytes");

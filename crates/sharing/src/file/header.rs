@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::scheme::{Scheme, Sharing, SharingError};
+use crate::scheme::{SecretSharingScheme, SharingParameters, SharingParametersError};
 
 /// How many bytes of the secret are in every segment but the last, which has fewer.
 pub const SEGMENT_LEN: usize = 1 << 16;
@@ -29,20 +29,20 @@ impl fmt::Display for SplitId {
 
 /// What the shares of one split have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Split {
-    sharing: Sharing,
+pub struct SplitParameters {
+    sharing: SharingParameters,
     id: SplitId,
     length: u64,
 }
 
-impl Split {
+impl SplitParameters {
     /// What the shares of a secret of this length have in common.
-    pub(super) fn new(sharing: Sharing, id: SplitId, length: u64) -> Self {
+    pub(super) fn new(sharing: SharingParameters, id: SplitId, length: u64) -> Self {
         Self { sharing, id, length }
     }
 
     /// The scheme and its numbers.
-    pub fn sharing(&self) -> Sharing {
+    pub fn sharing(&self) -> SharingParameters {
         self.sharing
     }
 
@@ -62,26 +62,26 @@ impl Split {
     }
 
     /// The headers of all its shares, in the order of their coordinates `1..=m`.
-    pub fn headers(self) -> impl Iterator<Item = Header> {
-        (1..=self.sharing.shares()).map(move |x| Header { split: self, x })
+    pub fn headers(self) -> impl Iterator<Item = ShareFileHeader> {
+        (1..=self.sharing.shares()).map(move |x| ShareFileHeader { split: self, x })
     }
 
     /// The header of the share with coordinate `x`, or `None` if `x` is not in `1..=m`.
-    fn header(self, x: u8) -> Option<Header> {
-        (1..=self.sharing.shares()).contains(&x).then_some(Header { split: self, x })
+    fn header(self, x: u8) -> Option<ShareFileHeader> {
+        (1..=self.sharing.shares()).contains(&x).then_some(ShareFileHeader { split: self, x })
     }
 }
 
 /// The beginning of a share file: which share of which split it is. One that exists is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Header {
-    split: Split,
+pub struct ShareFileHeader {
+    split: SplitParameters,
     x: u8,
 }
 
 /// These bytes are not the beginning of a share file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
+pub enum ShareFileHeaderError {
     /// Fewer bytes than a header has.
     #[error("too short for a share file")]
     TooShort,
@@ -96,7 +96,7 @@ pub enum HeaderError {
     Scheme(u8),
     /// Numbers that make no sharing.
     #[error("not a valid header: {0}")]
-    Sharing(#[from] SharingError),
+    Sharing(#[from] SharingParametersError),
     /// A share that the split does not have.
     #[error("not a valid header: share {x} of {m}")]
     Coordinate {
@@ -107,20 +107,20 @@ pub enum HeaderError {
     },
 }
 
-impl Header {
+impl ShareFileHeader {
     /// What this share has in common with the others.
-    pub fn split(&self) -> Split {
+    pub fn split(&self) -> SplitParameters {
         self.split
     }
 
     /// Which share this is: its coordinate, within `1..=m`.
-    pub fn x(&self) -> u8 {
+    pub fn coordinate(&self) -> u8 {
         self.x
     }
 
     /// The bytes with which the share file begins.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let Split { sharing, id, length } = self.split;
+        let SplitParameters { sharing, id, length } = self.split;
         let mut bytes = [0; HEADER_LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&parameters(sharing));
@@ -134,19 +134,25 @@ impl Header {
     ///
     /// # Errors
     /// When that is not the header of a share file, or one that cannot be.
-    pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
-        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(HeaderError::TooShort)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, ShareFileHeaderError> {
+        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(ShareFileHeaderError::TooShort)?;
         let [version, scheme, k, m, x] = field(bytes, 8);
         let id = SplitId(field(bytes, 13));
         let length = u64::from_be_bytes(field(bytes, 29));
         if field(bytes, 0) != MAGIC {
-            return Err(HeaderError::BadMagic);
+            return Err(ShareFileHeaderError::BadMagic);
         }
         if version != VERSION {
-            return Err(HeaderError::Version(version));
+            return Err(ShareFileHeaderError::Version(version));
         }
-        let sharing = Sharing::new(scheme_of(scheme).ok_or(HeaderError::Scheme(scheme))?, k, m)?;
-        Split { sharing, id, length }.header(x).ok_or(HeaderError::Coordinate { x, m })
+        let sharing = SharingParameters::new(
+            scheme_of(scheme).ok_or(ShareFileHeaderError::Scheme(scheme))?,
+            k,
+            m,
+        )?;
+        SplitParameters { sharing, id, length }
+            .header(x)
+            .ok_or(ShareFileHeaderError::Coordinate { x, m })
     }
 }
 
@@ -156,26 +162,26 @@ fn field<const N: usize>(bytes: &[u8; HEADER_LEN], start: usize) -> [u8; N] {
 }
 
 /// Version, scheme, threshold and number of shares, as in the header.
-pub(super) fn parameters(sharing: Sharing) -> [u8; 4] {
+pub(super) fn parameters(sharing: SharingParameters) -> [u8; 4] {
     let scheme = match sharing.scheme() {
-        Scheme::Xor => 1,
-        Scheme::Shamir => 2,
+        SecretSharingScheme::Xor => 1,
+        SecretSharingScheme::Shamir => 2,
     };
     [VERSION, scheme, sharing.threshold(), sharing.shares()]
 }
 
 /// The scheme with this number, if there is one.
-fn scheme_of(number: u8) -> Option<Scheme> {
+fn scheme_of(number: u8) -> Option<SecretSharingScheme> {
     match number {
-        1 => Some(Scheme::Xor),
-        2 => Some(Scheme::Shamir),
+        1 => Some(SecretSharingScheme::Xor),
+        2 => Some(SecretSharingScheme::Shamir),
         _ => None,
     }
 }
 
 /// Some headers name no split that can be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectError {
+pub enum SplitSelectionError {
     /// There is no header at all.
     #[error("there is no share")]
     NoShares,
@@ -195,7 +201,7 @@ pub enum SelectError {
     #[error("the shares are of different splits")]
     MixedSplits {
         /// The split of more than half of them, if there are fewer others than its threshold.
-        majority: Option<Split>,
+        majority: Option<SplitParameters>,
     },
 }
 
@@ -209,34 +215,41 @@ pub enum SelectError {
 ///
 /// # Errors
 /// When no split has shares enough, too many are of others, or a share of it came twice.
-pub fn select_split(headers: &[Header]) -> Result<Split, SelectError> {
+pub fn select_split(headers: &[ShareFileHeader]) -> Result<SplitParameters, SplitSelectionError> {
     let needed = headers.iter().map(|header| usize::from(header.split.sharing.threshold())).max();
-    let needed = needed.ok_or(SelectError::NoShares)?;
+    let needed = needed.ok_or(SplitSelectionError::NoShares)?;
     let size = |split| headers.iter().filter(|header| header.split == split).count();
     // Of equals any will do: either none of them has enough, or the others are too many.
     let largest = headers.iter().map(|header| header.split).max_by_key(|&split| size(split));
-    let split = largest.ok_or(SelectError::NoShares)?;
+    let split = largest.ok_or(SplitSelectionError::NoShares)?;
     let found = size(split);
 
     if found == headers.len() {
         reject_duplicates(headers, split)?;
-        return if found < needed { Err(SelectError::TooFew { needed, found }) } else { Ok(split) };
+        return if found < needed {
+            Err(SplitSelectionError::TooFew { needed, found })
+        } else {
+            Ok(split)
+        };
     }
     let many_others = headers.len() - found >= usize::from(split.sharing.threshold());
     if found < needed || many_others {
         let majority = (2 * found > headers.len() && !many_others).then_some(split);
-        return Err(SelectError::MixedSplits { majority });
+        return Err(SplitSelectionError::MixedSplits { majority });
     }
     reject_duplicates(headers, split)?;
     Ok(split)
 }
 
 /// Refuses two headers of `split` with the same coordinate.
-fn reject_duplicates(headers: &[Header], split: Split) -> Result<(), SelectError> {
+fn reject_duplicates(
+    headers: &[ShareFileHeader],
+    split: SplitParameters,
+) -> Result<(), SplitSelectionError> {
     let mut seen = [false; 256];
     for header in headers.iter().filter(|header| header.split == split) {
         if std::mem::replace(&mut seen[usize::from(header.x)], true) {
-            return Err(SelectError::Duplicate(header.x));
+            return Err(SplitSelectionError::Duplicate(header.x));
         }
     }
     Ok(())
@@ -249,11 +262,15 @@ mod tests {
 
     use super::*;
 
-    fn split_of(k: u8, m: u8, id: u8) -> Split {
-        Split { sharing: Sharing::shamir(k, m).unwrap(), id: SplitId([id; 16]), length: 5 }
+    fn split_of(k: u8, m: u8, id: u8) -> SplitParameters {
+        SplitParameters {
+            sharing: SharingParameters::shamir(k, m).unwrap(),
+            id: SplitId([id; 16]),
+            length: 5,
+        }
     }
 
-    fn headers(split: Split, coordinates: &[u8]) -> Vec<Header> {
+    fn headers(split: SplitParameters, coordinates: &[u8]) -> Vec<ShareFileHeader> {
         coordinates.iter().map(|&x| split.header(x).unwrap()).collect()
     }
 
@@ -274,32 +291,38 @@ mod tests {
         let with = |at: usize, byte| {
             let mut bytes = good;
             bytes[at] = byte;
-            Header::parse(&bytes).unwrap_err()
+            ShareFileHeader::parse(&bytes).unwrap_err()
         };
-        assert_eq!(Header::parse(&good[..36]), Err(HeaderError::TooShort));
-        assert_eq!(with(4, b'\n'), HeaderError::BadMagic);
-        assert_eq!(with(8, 2), HeaderError::Version(2));
-        assert_eq!(with(9, 3), HeaderError::Scheme(3));
-        assert_eq!(with(9, 1), HeaderError::Sharing(SharingError::XorNeedsAll { k: 2, m: 3 }));
-        assert_eq!(with(10, 0), HeaderError::Sharing(SharingError::ZeroThreshold));
-        assert_eq!(with(12, 0), HeaderError::Coordinate { x: 0, m: 3 });
-        assert_eq!(with(12, 4), HeaderError::Coordinate { x: 4, m: 3 });
+        assert_eq!(ShareFileHeader::parse(&good[..36]), Err(ShareFileHeaderError::TooShort));
+        assert_eq!(with(4, b'\n'), ShareFileHeaderError::BadMagic);
+        assert_eq!(with(8, 2), ShareFileHeaderError::Version(2));
+        assert_eq!(with(9, 3), ShareFileHeaderError::Scheme(3));
+        assert_eq!(
+            with(9, 1),
+            ShareFileHeaderError::Sharing(SharingParametersError::XorNeedsAll { k: 2, m: 3 })
+        );
+        assert_eq!(
+            with(10, 0),
+            ShareFileHeaderError::Sharing(SharingParametersError::ZeroThreshold)
+        );
+        assert_eq!(with(12, 0), ShareFileHeaderError::Coordinate { x: 0, m: 3 });
+        assert_eq!(with(12, 4), ShareFileHeaderError::Coordinate { x: 4, m: 3 });
     }
 
     #[test]
     fn the_split_to_join_is_the_one_with_enough() {
         let (two, other, five) = (split_of(2, 3, 1), split_of(2, 3, 2), split_of(5, 9, 3));
         let one = split_of(1, 3, 4);
-        let given = |groups: &[(Split, &[u8])]| {
+        let given = |groups: &[(SplitParameters, &[u8])]| {
             select_split(
                 &groups.iter().flat_map(|&(split, xs)| headers(split, xs)).collect::<Vec<_>>(),
             )
         };
-        let mixed = |majority| Err(SelectError::MixedSplits { majority });
-        assert_eq!(given(&[]), Err(SelectError::NoShares));
-        assert_eq!(given(&[(two, &[3])]), Err(SelectError::TooFew { needed: 2, found: 1 }));
+        let mixed = |majority| Err(SplitSelectionError::MixedSplits { majority });
+        assert_eq!(given(&[]), Err(SplitSelectionError::NoShares));
+        assert_eq!(given(&[(two, &[3])]), Err(SplitSelectionError::TooFew { needed: 2, found: 1 }));
         assert_eq!(given(&[(two, &[3, 1])]), Ok(two));
-        assert_eq!(given(&[(two, &[3, 3])]), Err(SelectError::Duplicate(3)));
+        assert_eq!(given(&[(two, &[3, 3])]), Err(SplitSelectionError::Duplicate(3)));
         assert_eq!(given(&[(two, &[1]), (other, &[2])]), mixed(None));
         assert_eq!(given(&[(two, &[1, 3]), (other, &[2])]), Ok(two));
         assert_eq!(given(&[(other, &[2]), (two, &[1, 3])]), Ok(two));
@@ -328,7 +351,7 @@ mod tests {
         fn what_parses_is_what_was_written(bytes in vec(any::<u8>(), 0..80), k in 0u8..4) {
             let valid = [&MAGIC[..], &[VERSION, 2, k, 3], &bytes].concat();
             for bytes in [&bytes, &valid] {
-                if let Ok(header) = Header::parse(bytes) {
+                if let Ok(header) = ShareFileHeader::parse(bytes) {
                     prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);
                 }
             }

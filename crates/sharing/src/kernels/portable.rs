@@ -2,7 +2,7 @@
 //! doubling. Branches are on the public weights only.
 
 use super::vector::impl_vector;
-use super::weight::Weight;
+use super::weight::KernelWeight;
 
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;

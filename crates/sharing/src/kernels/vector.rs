@@ -1,17 +1,17 @@
 //! The loop that every kernel shares, generic over the vector type.
 //!
-//! A kernel is a [`Vector`], which [`impl_vector`] implements by its instructions. The method
-//! `pass` enables them and calls [`pass`]. What that needs is inlined into it, so it is compiled
-//! once for each instruction set and number of outputs: small functions, whose loops keep
+//! A kernel is a [`SimdVector`], which [`impl_vector`] implements by its instructions. The method
+//! `pass` enables them and calls [`combine_rows`]. What that needs is inlined into it, so it is
+//! compiled once for each instruction set and number of outputs: small functions, whose loops keep
 //! everything in registers.
 
-use super::weight::Weight;
+use super::weight::KernelWeight;
 
 /// A vector register of bytes, with the operations of a linear combination over GF(2^8).
 ///
 /// # Safety
 /// Every method may be called only where the processor has the vector's instructions.
-pub(super) trait Vector: Copy {
+pub(super) trait SimdVector: Copy {
     /// How many bytes a vector holds; a power of two, at most [`MAX_BYTES`].
     const BYTES: usize;
 
@@ -25,11 +25,11 @@ pub(super) trait Vector: Copy {
     unsafe fn store(self, to: *mut u8);
 
     /// Returns `self + vector * weight` in every byte.
-    unsafe fn add_product(self, vector: Self, weight: &Weight) -> Self;
+    unsafe fn add_product(self, vector: Self, weight: &KernelWeight) -> Self;
 
-    /// Is [`pass`], for as many vectors at a time as suit the registers.
+    /// Is [`combine_rows`], for as many vectors at a time as suit the registers.
     unsafe fn pass<const R: usize>(
-        weights: &[Weight],
+        weights: &[KernelWeight],
         inputs: &[*const u8],
         outputs: &[*mut u8],
         start: usize,
@@ -37,8 +37,9 @@ pub(super) trait Vector: Copy {
     );
 }
 
-/// Implements [`Vector`] for a type by expressions in its instructions: the instruction sets that
-/// `pass` enables, how many vectors it takes at a time, and an expression for each other method.
+/// Implements [`SimdVector`] for a type by expressions in its instructions: the instruction sets
+/// that `pass` enables, how many vectors it takes at a time, and an expression for each other
+/// method.
 macro_rules! impl_vector {
     (
         $vector:ty, $(features: $features:literal,)? unroll: $unroll:literal,
@@ -47,7 +48,7 @@ macro_rules! impl_vector {
         store($value:ident, $to:ident): $store:expr,
         add_product($sum:ident, $factor:ident, $weight:ident): $add_product:expr $(,)?
     ) => {
-        impl $crate::kernels::vector::Vector for $vector {
+        impl $crate::kernels::vector::SimdVector for $vector {
             const BYTES: usize = size_of::<Self>();
 
             #[allow(unused_unsafe)] // Ordinary integers need none.
@@ -72,7 +73,7 @@ macro_rules! impl_vector {
 
             #[allow(unused_unsafe)] // Ordinary integers need none.
             #[inline(always)]
-            unsafe fn add_product(self, $factor: Self, $weight: &Weight) -> Self {
+            unsafe fn add_product(self, $factor: Self, $weight: &KernelWeight) -> Self {
                 let $sum = self;
                 // SAFETY: arithmetic, and reads of 16 bytes from arrays of 16 bytes.
                 unsafe { $add_product }
@@ -80,7 +81,7 @@ macro_rules! impl_vector {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn pass<const R: usize>(
-                weights: &[Weight],
+                weights: &[KernelWeight],
                 inputs: &[*const u8],
                 outputs: &[*mut u8],
                 start: usize,
@@ -88,7 +89,7 @@ macro_rules! impl_vector {
             ) {
                 // SAFETY: the caller's contract, and the instructions are enabled.
                 unsafe {
-                    $crate::kernels::vector::pass::<Self, R, $unroll>(
+                    $crate::kernels::vector::combine_rows::<Self, R, $unroll>(
                         weights, inputs, outputs, start, end,
                     );
                 }
@@ -113,8 +114,8 @@ const CHUNK: usize = 4096;
 ///
 /// # Safety
 /// As `Kernel::combine`.
-pub(super) unsafe fn combine<V: Vector>(
-    weights: &[Weight],
+pub(super) unsafe fn combine<V: SimdVector>(
+    weights: &[KernelWeight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     len: usize,
@@ -147,8 +148,8 @@ pub(super) unsafe fn combine<V: Vector>(
 /// # Safety
 /// As `Kernel::combine`: the weights are those of `R` outputs, and `end` is within the buffers.
 #[inline(always)]
-pub(super) unsafe fn pass<V: Vector, const R: usize, const U: usize>(
-    weights: &[Weight],
+pub(super) unsafe fn combine_rows<V: SimdVector, const R: usize, const U: usize>(
+    weights: &[KernelWeight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     start: usize,
@@ -186,8 +187,8 @@ pub(super) unsafe fn pass<V: Vector, const R: usize, const U: usize>(
 
 /// Computes `U` vectors of `R` outputs at offset `at`.
 #[inline(always)]
-unsafe fn block<V: Vector, const R: usize, const U: usize>(
-    weights: &[Weight],
+unsafe fn block<V: SimdVector, const R: usize, const U: usize>(
+    weights: &[KernelWeight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     at: usize,
@@ -218,8 +219,8 @@ unsafe fn block<V: Vector, const R: usize, const U: usize>(
 
 /// Computes fewer bytes than a vector holds, through a buffer that does hold a vector.
 #[inline(always)]
-unsafe fn short_block<V: Vector, const R: usize>(
-    weights: &[Weight],
+unsafe fn short_block<V: SimdVector, const R: usize>(
+    weights: &[KernelWeight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     at: usize,

@@ -6,7 +6,7 @@ use crate::field::multiply;
 
 /// One public weight, in the forms that the kernels want it in.
 #[derive(Clone, Copy)]
-pub(super) struct Weight {
+pub(super) struct KernelWeight {
     pub(super) value: u8,
     /// The weight in each of eight bytes: what the GFNI kernels multiply by.
     #[cfg(target_arch = "x86_64")]
@@ -17,10 +17,10 @@ pub(super) struct Weight {
     pub(super) high: [u8; 16],
 }
 
-impl Weight {
+impl KernelWeight {
     /// Looked up: codes with thousands of weights are made for each of their blocks.
-    pub(super) fn of(value: u8) -> Self {
-        static ALL: OnceLock<Box<[Weight; 256]>> = OnceLock::new();
+    pub(super) fn get(value: u8) -> Self {
+        static ALL: OnceLock<Box<[KernelWeight; 256]>> = OnceLock::new();
         let all = || Box::new(std::array::from_fn(|value| Self::new(value.to_le_bytes()[0])));
         ALL.get_or_init(all)[usize::from(value)]
     }

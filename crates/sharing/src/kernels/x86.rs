@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 };
 
 use super::vector::impl_vector;
-use super::weight::Weight;
+use super::weight::KernelWeight;
 
 // GFNI with AVX-512: 64 products an instruction.
 impl_vector! {
@@ -28,11 +28,11 @@ impl_vector! {
 
 /// A register of 32 bytes; a type of its own, because AVX2 multiplies in another way.
 #[derive(Clone, Copy)]
-pub(super) struct Gfni(__m256i);
+pub(super) struct GfniVector(__m256i);
 
 // GFNI with AVX2: 32 products an instruction.
 impl_vector! {
-    Gfni, features: "gfni,avx2", unroll: 2,
+    GfniVector, features: "gfni,avx2", unroll: 2,
     zero: Self(_mm256_setzero_si256()),
     load(from): Self(_mm256_loadu_si256(from.cast())),
     store(value, to): _mm256_storeu_si256(to.cast(), value.0),

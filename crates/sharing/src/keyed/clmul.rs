@@ -19,13 +19,13 @@ pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     if let Some(&power) = last.first() {
         sum = _mm_xor_si128(sum, product(short_block(rest), power));
     }
-    number(sum)
+    to_u128(sum)
 }
 
 /// Returns the carry-less product.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) fn multiply(a: u64, b: u64) -> u128 {
-    number(product(a, b))
+    to_u128(product(a, b))
 }
 
 #[inline]
@@ -38,7 +38,7 @@ fn product(a: u64, b: u64) -> __m128i {
 /// The vector as a number.
 #[inline]
 #[target_feature(enable = "sse2")]
-pub(super) fn number(vector: __m128i) -> u128 {
+pub(super) fn to_u128(vector: __m128i) -> u128 {
     // SAFETY: both are 16 bytes of which any are valid, the lowest first.
     unsafe { std::mem::transmute(vector) }
 }

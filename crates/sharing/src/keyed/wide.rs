@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_maskz_loadu_epi64, _mm512_xor_si512,
 };
 
-use super::clmul::number;
+use super::clmul::to_u128;
 use super::portable::BLOCK;
 
 /// How many blocks a vector holds.
@@ -19,21 +19,21 @@ pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (vectors, rest) = message.as_chunks::<{ LANES * BLOCK }>();
     let (whole, rest_powers) = powers.split_at(vectors.len() * LANES);
     let (powers, _) = whole.as_chunks::<LANES>();
-    let mut sums = Sums::of(load_short(rest), load_few(rest_powers));
+    let mut sums = LaneSums::of(load_short(rest), load_few(rest_powers));
     for (vector, powers) in vectors.iter().zip(powers) {
-        sums = sums.plus(Sums::of(load(vector), load_eight(powers)));
+        sums = sums.plus(LaneSums::of(load(vector), load_eight(powers)));
     }
     sums.total()
 }
 
 /// Sums of products, not reduced, in four lanes.
 #[derive(Clone, Copy)]
-struct Sums {
+struct LaneSums {
     even: __m512i,
     odd: __m512i,
 }
 
-impl Sums {
+impl LaneSums {
     /// The products of eight blocks and powers.
     #[inline]
     #[target_feature(enable = "vpclmulqdq,avx512f")]
@@ -63,7 +63,7 @@ impl Sums {
             _mm512_extracti32x4_epi32::<2>(lanes),
             _mm512_extracti32x4_epi32::<3>(lanes),
         );
-        number(_mm_xor_si128(low, high))
+        to_u128(_mm_xor_si128(low, high))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use zeroize::Zeroizing;
 
-use super::decoder::Code;
+use super::decoder::ReedSolomonCode;
 use crate::field::lagrange_rows;
-use crate::kernels::Weights;
-use crate::scheme::{Scheme, Sharing};
+use crate::kernels::WeightMatrix;
+use crate::scheme::{SecretSharingScheme, SharingParameters};
 use crate::split::secret_weights;
 
 /// How many bytes of each share are looked at in one go.
@@ -13,15 +13,15 @@ pub(super) const CHUNK: usize = 4096;
 
 /// `k` shares that are believed, for as long as the others do not contradict them. Shares are
 /// meant by their places in a list.
-pub(super) struct Basis {
+pub(super) struct ShareBasis {
     members: Vec<usize>,
     others: Vec<usize>,
     /// What each share's byte is multiplied by to add up to the secret's: zero for the others.
     secret_weights: Vec<u8>,
     /// From the members to the secret (the first row) and to the others.
-    weights: Weights,
+    weights: WeightMatrix,
     /// From the others' discrepancies to the syndromes, once they are needed.
-    syndrome_weights: Option<Weights>,
+    syndrome_weights: Option<WeightMatrix>,
     /// By how much the others differ from what the members say: [`CHUNK`] bytes for each. While
     /// they are being computed, they hold shares.
     discrepancies: Zeroizing<Vec<u8>>,
@@ -29,18 +29,21 @@ pub(super) struct Basis {
     syndromes: Vec<u8>,
 }
 
-impl Basis {
+impl ShareBasis {
     /// A basis of these members, which are in order.
-    pub(super) fn new(sharing: Sharing, coordinates: &[u8], members: Vec<usize>) -> Self {
+    pub(super) fn new(sharing: SharingParameters, coordinates: &[u8], members: Vec<usize>) -> Self {
         let others: Vec<usize> = (0..coordinates.len()).filter(|i| !members.contains(i)).collect();
         let nodes: Vec<u8> = members.iter().map(|&i| coordinates[i]).collect();
         let targets: Vec<u8> = others.iter().map(|&i| coordinates[i]).collect();
         let first = secret_weights(sharing, &nodes);
         let mut secret_weights = vec![0; coordinates.len()];
         members.iter().zip(&first).for_each(|(&i, &weight)| secret_weights[i] = weight);
-        debug_assert!(others.is_empty() || sharing.scheme() == Scheme::Shamir, "xor needs all");
+        debug_assert!(
+            others.is_empty() || sharing.scheme() == SecretSharingScheme::Shamir,
+            "xor needs all"
+        );
         let rows = lagrange_rows(&nodes, &targets);
-        let weights = Weights::new(nodes.len(), [first].into_iter().chain(rows));
+        let weights = WeightMatrix::new(nodes.len(), [first].into_iter().chain(rows));
         let discrepancies = Zeroizing::new(vec![0; others.len() * CHUNK]);
         let (syndrome_weights, syndromes) = (None, Vec::new());
         Self {
@@ -55,7 +58,7 @@ impl Basis {
     }
 
     /// The shares that are believed, in order.
-    pub(super) fn members(&self) -> &[usize] {
+    pub(super) fn trusted_shares(&self) -> &[usize] {
         &self.members
     }
 
@@ -82,7 +85,7 @@ impl Basis {
         let mut agreed = true;
         for (row, share) in outputs[1..].iter_mut().zip(self.others.iter().map(part)) {
             row.iter_mut().zip(share).for_each(|(value, &found)| *value ^= found);
-            agreed &= !any(row);
+            agreed &= !has_nonzero(row);
         }
         agreed
     }
@@ -105,9 +108,9 @@ impl Basis {
 
     /// Computes the syndromes of the first `len` bytes last interpolated: row `j` has those that
     /// are called `S_j`.
-    pub(super) fn syndromes(&mut self, code: &Code, len: usize) -> Vec<&[u8]> {
+    pub(super) fn syndromes(&mut self, code: &ReedSolomonCode, len: usize) -> Vec<&[u8]> {
         let weights = self.syndrome_weights.get_or_insert_with(|| {
-            Weights::new(self.others.len(), code.syndrome_rows(&self.others))
+            WeightMatrix::new(self.others.len(), code.syndrome_rows(&self.others))
         });
         self.syndromes.resize(self.others.len() * CHUNK, 0);
         let inputs: Vec<&[u8]> =
@@ -119,7 +122,7 @@ impl Basis {
 }
 
 /// Whether any byte is not zero.
-pub(super) fn any(bytes: &[u8]) -> bool {
+pub(super) fn has_nonzero(bytes: &[u8]) -> bool {
     // Without an early end, so that it is done in vectors.
     bytes.iter().fold(0, |sum, byte| sum | byte) != 0
 }

@@ -28,7 +28,7 @@ fn row(value: impl Fn(u8) -> u8) -> [u8; 256] {
 }
 
 /// The code of the shares at some coordinates. Errors are given as places in their list.
-pub(super) struct Code {
+pub(super) struct ReedSolomonCode {
     coordinates: Vec<u8>,
     multipliers: Vec<u8>,
     redundancy: usize,
@@ -36,7 +36,7 @@ pub(super) struct Code {
     inverse_powers: Vec<Vec<u8>>,
 }
 
-impl Code {
+impl ReedSolomonCode {
     /// The code of shares at distinct coordinates that are not zero, any `k` of which are enough.
     pub(super) fn new(coordinates: &[u8], k: usize) -> Self {
         let redundancy = coordinates.len() - k;

@@ -16,22 +16,22 @@ use crate::wipe::wipe_stack;
 pub(super) const SEED_LEN: usize = 32;
 
 /// A position in the keystream of one key. The key is wiped on drop.
-pub(super) struct Keystream {
-    cipher: Cipher,
+pub(super) struct AesKeystream {
+    cipher: KeystreamCipher,
     /// The next block's counter: its low half, then its high half, which stays.
     counter: [u64; 2],
 }
 
-enum Cipher {
+enum KeystreamCipher {
     #[cfg(target_arch = "x86_64")]
     Vaes(Zeroizing<vaes::RoundKeys>),
     Any(Aes128),
 }
 
-impl Keystream {
+impl AesKeystream {
     /// One under a key and a counter of zeros, to be replaced.
     pub(super) fn unkeyed() -> Self {
-        Self { cipher: Cipher::new(&[0; 16]), counter: [0; 2] }
+        Self { cipher: KeystreamCipher::new(&[0; 16]), counter: [0; 2] }
     }
 
     /// Replaces the key and the counter, in place: a key that is moved would leave a copy behind.
@@ -49,15 +49,15 @@ impl Keystream {
         match &self.cipher {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this variant is made only where the processor has the instructions.
-            Cipher::Vaes(keys) => unsafe { vaes::fill(keys, self.counter, bytes) },
-            Cipher::Any(cipher) => fill(cipher, self.counter, bytes),
+            KeystreamCipher::Vaes(keys) => unsafe { vaes::fill(keys, self.counter, bytes) },
+            KeystreamCipher::Any(cipher) => fill(cipher, self.counter, bytes),
         }
         let blocks = bytes.len().div_ceil(16) as u64;
         self.counter[0] = self.counter[0].wrapping_add(blocks);
     }
 }
 
-impl Cipher {
+impl KeystreamCipher {
     fn new(key: &[u8; 16]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if vaes::available() {
@@ -209,10 +209,13 @@ mod tests {
     use super::*;
 
     /// A keystream by every cipher that this machine can run.
-    fn keystreams(key: &[u8; 16], counter: &[u8; 16]) -> Vec<Keystream> {
+    fn keystreams(key: &[u8; 16], counter: &[u8; 16]) -> Vec<AesKeystream> {
         let seed: [u8; SEED_LEN] = [&key[..], counter].concat().try_into().unwrap();
-        let any = Keystream { cipher: Cipher::Any(Aes128::new(&[0; 16].into())), counter: [0; 2] };
-        let mut all = vec![Keystream::unkeyed(), any];
+        let any = AesKeystream {
+            cipher: KeystreamCipher::Any(Aes128::new(&[0; 16].into())),
+            counter: [0; 2],
+        };
+        let mut all = vec![AesKeystream::unkeyed(), any];
         for keystream in &mut all {
             keystream.rekey(&seed);
         }

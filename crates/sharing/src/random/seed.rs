@@ -2,19 +2,19 @@
 
 use zeroize::Zeroizing;
 
-use super::keystream::{Keystream, SEED_LEN};
-use super::{RandomError, Seeded};
+use super::keystream::{AesKeystream, SEED_LEN};
+use super::{RandomError, SeededGenerator};
 
 /// From which the shares of one secret can be made more than once: who has to keep them needs to
 /// keep only the secret and this. Wiped on drop.
 ///
 /// Two secrets under the same seed would give away how they differ, so it is kept beside the one
-/// that it is for. It is drawn under the rules of its [`Generator`](super::Generator), and the
-/// claim of secrecy is that of a seeded one.
-pub struct Seed(Zeroizing<[u8; SEED_LEN]>);
+/// that it is for. It is drawn under the rules of its [`Generator`](super::RandomGenerator), and
+/// the claim of secrecy is that of a seeded one.
+pub struct SharingSeed(Zeroizing<[u8; SEED_LEN]>);
 
-impl Seed {
-    pub(super) fn draw(seeded: &mut Seeded) -> Result<Self, RandomError> {
+impl SharingSeed {
+    pub(super) fn draw(seeded: &mut SeededGenerator) -> Result<Self, RandomError> {
         let mut seed = Zeroizing::new([0; SEED_LEN]);
         seeded.fill(&mut *seed)?;
         Ok(Self(seed))
@@ -22,14 +22,14 @@ impl Seed {
 
     /// The keystream, from its beginning: AES-128 in counter mode.
     pub(crate) fn keystream(&self) -> impl FnMut(&mut [u8]) {
-        let mut keystream = Box::new(Keystream::unkeyed());
+        let mut keystream = Box::new(AesKeystream::unkeyed());
         keystream.rekey(&self.0);
         move |bytes| keystream.fill(bytes)
     }
 }
 
-impl std::fmt::Debug for Seed {
+impl std::fmt::Debug for SharingSeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seed").finish_non_exhaustive()
+        f.debug_struct("SharingSeed").finish_non_exhaustive()
     }
 }

@@ -45,7 +45,7 @@ mod tests {
     fn hashes(point: [u8; BLOCK], blocks: &[[u8; BLOCK]], piece: usize) -> Vec<[u8; BLOCK]> {
         let any = hash(Polyval::new(&point.into()), blocks, piece);
         #[cfg(target_arch = "x86_64")]
-        let wide = crate::tamper::wide::Wide::new(&point).map(|h| hash(h, blocks, piece));
+        let wide = crate::tamper::wide::WideBlockHash::new(&point).map(|h| hash(h, blocks, piece));
         #[cfg(not(target_arch = "x86_64"))]
         let wide = None;
         [any].into_iter().chain(wide).collect()

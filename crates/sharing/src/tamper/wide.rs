@@ -21,15 +21,15 @@ use super::hash::{BLOCK, BlockHash};
 const STEP: usize = 8;
 
 /// A hash in progress. Wiped on drop.
-pub(super) struct Wide {
+pub(super) struct WideBlockHash {
     sum: __m128i,
-    powers: Powers,
+    powers: PointPowers,
 }
 
 /// Powers of the point: `x^4, x^8 ..`, each in all four lanes, and then `x^4, x^3, x^2, x`.
-type Powers = [__m512i; STEP + 1];
+type PointPowers = [__m512i; STEP + 1];
 
-impl Wide {
+impl WideBlockHash {
     /// `None` where the processor lacks the instructions.
     pub(super) fn new(point: &[u8; BLOCK]) -> Option<Self> {
         let available = has!("vpclmulqdq") && has!("avx512f") && has!("avx512bw");
@@ -38,7 +38,7 @@ impl Wide {
     }
 }
 
-impl BlockHash for Wide {
+impl BlockHash for WideBlockHash {
     fn update(&mut self, blocks: &[[u8; BLOCK]]) {
         // SAFETY: a value of this type exists only where the instructions do.
         self.sum = unsafe { update(self.sum, &self.powers, blocks) };
@@ -52,7 +52,7 @@ impl BlockHash for Wide {
     }
 }
 
-impl Drop for Wide {
+impl Drop for WideBlockHash {
     fn drop(&mut self) {
         // As `zeroize` does, but by whole vectors: it would write byte by byte, which takes longer
         // than hashing a packet.
@@ -66,7 +66,7 @@ impl Drop for Wide {
 }
 
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
-fn start(point: &[u8; BLOCK]) -> Wide {
+fn start(point: &[u8; BLOCK]) -> WideBlockHash {
     let x = _mm512_zextsi128_si512(load_block(point));
     let x2 = multiply(x, x);
     let x3 = multiply(x2, x);
@@ -82,11 +82,11 @@ fn start(point: &[u8; BLOCK]) -> Wide {
         powers[i] = multiply(powers[i - half], powers[half - 1]);
     }
     powers[STEP] = lanes;
-    Wide { sum: _mm_setzero_si128(), powers }
+    WideBlockHash { sum: _mm_setzero_si128(), powers }
 }
 
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
-fn update(mut sum: __m128i, powers: &Powers, blocks: &[[u8; BLOCK]]) -> __m128i {
+fn update(mut sum: __m128i, powers: &PointPowers, blocks: &[[u8; BLOCK]]) -> __m128i {
     let lanes = powers[STEP];
     let (vectors, rest) = blocks.as_chunks::<4>();
     if let Some((last, before)) = vectors.split_last() {
@@ -112,25 +112,26 @@ fn update(mut sum: __m128i, powers: &Powers, blocks: &[[u8; BLOCK]]) -> __m128i 
 /// Adds up to [`STEP`] vectors, but not none, to the sums of the lanes.
 #[inline]
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
-fn step(sums: __m512i, vectors: &[[[u8; BLOCK]; 4]], powers: &Powers) -> __m512i {
+fn step(sums: __m512i, vectors: &[[[u8; BLOCK]; 4]], powers: &PointPowers) -> __m512i {
     let (first, others) = vectors.split_first().expect("not none");
     let powers = &powers[..vectors.len()];
-    let mut product = Product::of(_mm512_xor_si512(sums, load_four(first)), powers[others.len()]);
+    let mut product =
+        WideProduct::of(_mm512_xor_si512(sums, load_four(first)), powers[others.len()]);
     for (vector, &power) in others.iter().zip(powers[..others.len()].iter().rev()) {
-        product = product.plus(Product::of(load_four(vector), power));
+        product = product.plus(WideProduct::of(load_four(vector), power));
     }
     product.reduce()
 }
 
 /// Four products of 256 bits, not reduced: `low + 2^64 middle + 2^128 high`, 128 bits each.
 #[derive(Clone, Copy)]
-struct Product {
+struct WideProduct {
     low: __m512i,
     middle: __m512i,
     high: __m512i,
 }
 
-impl Product {
+impl WideProduct {
     #[inline]
     #[target_feature(enable = "vpclmulqdq,avx512f")]
     fn of(a: __m512i, b: __m512i) -> Self {
@@ -172,7 +173,7 @@ impl Product {
 #[inline]
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
 fn multiply(a: __m512i, b: __m512i) -> __m512i {
-    Product::of(a, b).reduce()
+    WideProduct::of(a, b).reduce()
 }
 
 /// The sum of the four lanes.

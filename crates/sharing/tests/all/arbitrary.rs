@@ -3,13 +3,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sunder_sharing::locate::{correct, correct_with};
-use sunder_sharing::{Generator, Joiner, Scheme, Sharing, Splitter, keyed, tamper};
+use sunder_sharing::{
+    Joiner, RandomGenerator, SecretSharingScheme, SharingParameters, Splitter, keyed, tamper,
+};
 
-fn any_sharing() -> impl Strategy<Value = Sharing> {
-    let scheme = prop_oneof![Just(Scheme::Xor), Just(Scheme::Shamir)];
+fn any_sharing() -> impl Strategy<Value = SharingParameters> {
+    let scheme = prop_oneof![Just(SecretSharingScheme::Xor), Just(SecretSharingScheme::Shamir)];
     let number = || prop_oneof![0..=7u8, any::<u8>()];
     (scheme, number(), number()).prop_filter_map("valid", |(scheme, k, m)| {
-        Sharing::new(scheme, k, if scheme == Scheme::Xor { k } else { m }).ok()
+        SharingParameters::new(scheme, k, if scheme == SecretSharingScheme::Xor { k } else { m })
+            .ok()
     })
 }
 
@@ -26,7 +29,7 @@ proptest! {
     fn splitting(sharing in any_sharing(), mut shares in any_shares()) {
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
         let splitter = Splitter::new(sharing);
-        let split = splitter.split(&[7; 5], &mut views, &mut Generator::seeded().unwrap());
+        let split = splitter.split(&[7; 5], &mut views, &mut RandomGenerator::seeded().unwrap());
         let given = splitter.danger_split_given_random_shares(&[7; 5], &mut views);
         let fits = views.len() == usize::from(sharing.shares()) && views.iter().all(|v| v.len() == 5);
         prop_assert_eq!((split.is_ok(), given.is_ok()), (fits, fits));
@@ -40,7 +43,7 @@ proptest! {
         let valid = distinct.len() == coordinates.len()
             && !distinct.contains(&0)
             && (1..=distinct.len()).contains(&usize::from(k));
-        prop_assert_eq!(Splitter::at(k, &coordinates).is_ok(), valid);
+        prop_assert_eq!(Splitter::for_coordinates(k, &coordinates).is_ok(), valid);
     }
 
     #[test]
@@ -62,7 +65,7 @@ proptest! {
     #[test]
     fn verifying(code in any::<[u8; tamper::OVERHEAD]>(), parts in any_shares()) {
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        prop_assert_eq!(tamper::verify(&code, &parts), Err(tamper::Tampered));
+        prop_assert_eq!(tamper::verify(&code, &parts), Err(tamper::TamperedMessage));
     }
 
     #[test]
@@ -73,6 +76,6 @@ proptest! {
         tag in any::<[u8; keyed::TAG_LEN]>(),
     ) {
         let right = keyed::KeyedHash::new(point).verify(&message, last, tag);
-        prop_assert_eq!(right, Err(tamper::Tampered));
+        prop_assert_eq!(right, Err(tamper::TamperedMessage));
     }
 }

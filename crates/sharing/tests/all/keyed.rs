@@ -1,7 +1,7 @@
 //! The keyed hash agrees with its documentation, and its bound is tight: for each change there are
 //! points at which the tag is valid, and an attacker who sees tags finds the point.
 
-use sunder_sharing::keyed::{HashKernel, KeyedHash, Tampered};
+use sunder_sharing::keyed::{HashKernel, KeyedHash, TamperedMessage};
 
 use crate::textbook::TestRng;
 
@@ -93,13 +93,25 @@ fn every_bit_counts() {
     let tag = hash.tag(&message, last);
     for bit in 0..8 * message.len() {
         message[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(hash.verify(&message, last, tag), Err(Tampered), "bit {bit} of the message");
+        assert_eq!(
+            hash.verify(&message, last, tag),
+            Err(TamperedMessage),
+            "bit {bit} of the message"
+        );
         message[bit / 8] ^= 1 << (bit % 8);
     }
     for bit in 0..64 {
         let changed = (u64::from_le_bytes(tag) ^ 1 << bit).to_le_bytes();
-        assert_eq!(hash.verify(&message, last ^ 1 << bit, tag), Err(Tampered), "bit {bit} of last");
-        assert_eq!(hash.verify(&message, last, changed), Err(Tampered), "bit {bit} of the tag");
+        assert_eq!(
+            hash.verify(&message, last ^ 1 << bit, tag),
+            Err(TamperedMessage),
+            "bit {bit} of last"
+        );
+        assert_eq!(
+            hash.verify(&message, last, changed),
+            Err(TamperedMessage),
+            "bit {bit} of the tag"
+        );
     }
     assert_eq!(hash.verify(&message, last, tag), Ok(()));
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sunder_sharing::locate::{LocateError, correct, correct_with};
-use sunder_sharing::{JoinError, Sharing};
+use sunder_sharing::locate::{ShareErrorLocationError, correct, correct_with};
+use sunder_sharing::{ShareJoinError, SharingParameters};
 
 use crate::textbook::{TestRng, coordinates, name, sharings, split, subsets};
 
@@ -78,7 +78,7 @@ fn fewer_than_k_right_shares_are_an_error() {
         let mut joined = vec![7; secret.len()];
         let found =
             correct_with(sharing, &all, &views(&shares), &mut joined, |found| found == secret);
-        assert_eq!(found, Err(LocateError::NoneAccepted), "{}", name(sharing));
+        assert_eq!(found, Err(ShareErrorLocationError::NoneAccepted), "{}", name(sharing));
         assert!(joined.iter().all(|&byte| byte == 0));
     }
 }
@@ -86,12 +86,12 @@ fn fewer_than_k_right_shares_are_an_error() {
 /// With a single share more than `k`, errors are detected, but not corrected.
 #[test]
 fn one_share_more_than_k_detects() {
-    let sharing = Sharing::shamir(3, 4).unwrap();
+    let sharing = SharingParameters::shamir(3, 4).unwrap();
     let mut shares = split(sharing, &[0x5A; 5000]);
     shares[1][4999] ^= 1;
     let mut joined = vec![7; 5000];
     let found = correct(sharing, &[1, 2, 3, 4], &views(&shares), &mut joined);
-    assert_eq!(found, Err(LocateError::TooManyWrong));
+    assert_eq!(found, Err(ShareErrorLocationError::TooManyWrong));
     assert!(joined.iter().all(|&byte| byte == 0));
 }
 
@@ -102,7 +102,7 @@ fn large_sharings() {
     for (k, m, len) in
         [(1, 255, 300), (2, 255, 300), (128, 255, 40), (200, 255, 40), (253, 255, 90)]
     {
-        let sharing = Sharing::shamir(k, m).unwrap();
+        let sharing = SharingParameters::shamir(k, m).unwrap();
         let secret = rng.bytes(len);
         let mut shares = split(sharing, &secret);
         let (s, k) = (usize::from(m), usize::from(k));
@@ -121,7 +121,7 @@ fn large_sharings() {
 /// If two secrets are accepted, neither is returned.
 #[test]
 fn two_secrets_that_fit_are_an_error() {
-    let sharing = Sharing::shamir(2, 5).unwrap();
+    let sharing = SharingParameters::shamir(2, 5).unwrap();
     let (one, other) = ([1; 50], [2; 50]);
     let (mut shares, forged) = (split(sharing, &one), split(sharing, &other));
     shares[2..].clone_from_slice(&forged[2..]);
@@ -132,7 +132,7 @@ fn two_secrets_that_fit_are_an_error() {
     let accept = |found: &[u8]| found == one || found == other;
     let found = correct_with(sharing, &coordinates, &ordered, &mut joined, accept);
     let (first, second) = (vec![5, 3, 4], vec![1, 2]);
-    assert_eq!(found, Err(LocateError::Ambiguous { first, second }));
+    assert_eq!(found, Err(ShareErrorLocationError::Ambiguous { first, second }));
     assert_eq!(joined, [0; 50]);
     // If only one is, it does not matter how many disagree.
     for secret in [one, other] {
@@ -145,29 +145,29 @@ fn two_secrets_that_fit_are_an_error() {
 /// Invalid arguments are reported before anything else is done.
 #[test]
 fn wrong_arguments() {
-    let sharing = Sharing::shamir(2, 3).unwrap();
+    let sharing = SharingParameters::shamir(2, 3).unwrap();
     let (short, long) = ([1u8; 4], [1u8; 5]);
     let mut secret = [9; 5];
-    let mut check = |coordinates: &[u8], shares: &[&[u8]], expected: LocateError| {
+    let mut check = |coordinates: &[u8], shares: &[&[u8]], expected: ShareErrorLocationError| {
         let found = correct(sharing, coordinates, shares, &mut secret);
         assert_eq!(found, Err(expected.clone()));
         let found = correct_with(sharing, coordinates, shares, &mut secret, |_| true);
         assert_eq!(found, Err(expected.clone()));
         assert_eq!(secret, [9; 5]);
     };
-    check(&[], &[], LocateError::TooFew { needed: 2, found: 0 });
-    check(&[1], &[&long], LocateError::TooFew { needed: 2, found: 1 });
-    check(&[1], &[&long, &long], LocateError::WrongCount { shares: 2, coordinates: 1 });
-    check(&[1, 2], &[&long, &short], JoinError::WrongLength.into());
-    check(&[1, 1], &[&long, &long], JoinError::BadCoordinate(1).into());
-    check(&[0, 1], &[&long, &long], JoinError::BadCoordinate(0).into());
-    check(&[4, 1], &[&long, &long], JoinError::BadCoordinate(4).into());
-    check(&[1, 2, 3, 3], &[&long, &long, &long, &long], JoinError::BadCoordinate(3).into());
+    check(&[], &[], ShareErrorLocationError::TooFew { needed: 2, found: 0 });
+    check(&[1], &[&long], ShareErrorLocationError::TooFew { needed: 2, found: 1 });
+    check(&[1], &[&long, &long], ShareErrorLocationError::WrongCount { shares: 2, coordinates: 1 });
+    check(&[1, 2], &[&long, &short], ShareJoinError::WrongLength.into());
+    check(&[1, 1], &[&long, &long], ShareJoinError::BadCoordinate(1).into());
+    check(&[0, 1], &[&long, &long], ShareJoinError::BadCoordinate(0).into());
+    check(&[4, 1], &[&long, &long], ShareJoinError::BadCoordinate(4).into());
+    check(&[1, 2, 3, 3], &[&long, &long, &long, &long], ShareJoinError::BadCoordinate(3).into());
 }
 
 #[test]
 fn nothing_is_shared_too() {
-    let sharing = Sharing::shamir(2, 4).unwrap();
+    let sharing = SharingParameters::shamir(2, 4).unwrap();
     assert_eq!(correct(sharing, &[4, 2, 1], &[&[], &[], &[]], &mut []), Ok(vec![]));
 }
 
@@ -199,7 +199,7 @@ proptest! {
     #[test]
     fn scattered_errors(scene in scenes()) {
         let mut rng = TestRng::new(scene.seed);
-        let sharing = Sharing::shamir(scene.k, scene.m).unwrap();
+        let sharing = SharingParameters::shamir(scene.k, scene.m).unwrap();
         let secret = rng.bytes(scene.len);
         let all = split(sharing, &secret);
         let present = rng.choose(scene.s, all.len());
@@ -223,7 +223,7 @@ proptest! {
         match verified {
             Ok(_) => prop_assert_eq!(&joined, &secret),
             Err(error) => {
-                prop_assert_eq!(error, LocateError::NoneAccepted);
+                prop_assert_eq!(error, ShareErrorLocationError::NoneAccepted);
                 prop_assert!(joined.iter().all(|&byte| byte == 0));
             }
         }

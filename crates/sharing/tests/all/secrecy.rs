@@ -5,7 +5,7 @@
 //! bytes make uniform shares. Shown by enumeration where the random bytes are three or fewer, and
 //! by the rank of the map for all.
 
-use sunder_sharing::{Sharing, Splitter};
+use sunder_sharing::{SharingParameters, Splitter};
 
 use crate::textbook::{
     TestRng, coordinates, invert, multiply, name, sharings, split_by, split_given, subsets,
@@ -34,14 +34,14 @@ fn enumerated_for_three_random_bytes() {
 }
 
 /// All tuples of random bytes, one at each position of the buffers.
-fn all_random_bytes(sharing: Sharing) -> Vec<Vec<u8>> {
+fn all_random_bytes(sharing: SharingParameters) -> Vec<Vec<u8>> {
     let count = usize::from(sharing.threshold()) - 1;
     let byte = |position: usize, i: usize| position.to_le_bytes()[i];
     (0..count).map(|i| (0..1usize << (8 * count)).map(|p| byte(p, i)).collect()).collect()
 }
 
 /// With these random bytes, every subset of `k - 1` shares takes every value exactly once.
-fn assert_uniform(sharing: Sharing, secret: u8, random: &[Vec<u8>]) {
+fn assert_uniform(sharing: SharingParameters, secret: u8, random: &[Vec<u8>]) {
     let positions = random.first().map_or(1, Vec::len);
     let shares = split_given(sharing, &vec![secret; positions], random);
     for subset in subsets(shares.len(), random.len()) {
@@ -79,7 +79,7 @@ fn one_to_one_by_rank_at_any_coordinates() {
         let m = 1 + rng.below(8);
         let k = 1 + rng.below(m);
         let at = coordinates(&rng.choose(m, 255));
-        let matrix = matrix_of(&Splitter::at(u8::try_from(k).unwrap(), &at).unwrap());
+        let matrix = matrix_of(&Splitter::for_coordinates(u8::try_from(k).unwrap(), &at).unwrap());
         for subset in subsets(m, k - 1) {
             let rows = subset.iter().map(|&i| matrix[i][1..].to_vec()).collect();
             assert_eq!(rank(rows), k - 1, "{k} of {at:?}, shares {subset:?}");
@@ -92,7 +92,7 @@ fn one_to_one_by_rank_at_any_coordinates() {
 fn one_to_one_by_rank_when_large() {
     let mut rng = TestRng::new(1);
     for (k, m) in [(2, 255), (100, 255), (255, 255)] {
-        let sharing = Sharing::shamir(k, m).unwrap();
+        let sharing = SharingParameters::shamir(k, m).unwrap();
         let matrix = matrix_of(&Splitter::new(sharing));
         let count = usize::from(k) - 1;
         for _ in 0..10 {

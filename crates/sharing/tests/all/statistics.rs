@@ -6,7 +6,7 @@
 //! such test fails by chance once in 10^11, and there are fewer than 2,000 in this file, so a
 //! failure is a false alarm with a probability below 10^-7.
 
-use sunder_sharing::Sharing;
+use sunder_sharing::SharingParameters;
 
 use crate::textbook::{TestRng, name, sharings, split, subsets};
 
@@ -90,7 +90,9 @@ fn never_seen(counts: &[u32; 256]) -> Vec<usize> {
 #[test]
 fn ten_thousand_sharings_of_one_secret_give_nothing_away() {
     const SECRET: u8 = 0x42;
-    for sharing in [(2, 2), (2, 3), (3, 3), (3, 5)].map(|(k, m)| Sharing::shamir(k, m).unwrap()) {
+    for sharing in
+        [(2, 2), (2, 3), (3, 3), (3, 5)].map(|(k, m)| SharingParameters::shamir(k, m).unwrap())
+    {
         for x in 0..usize::from(sharing.shares()) {
             let counts = retransmit(10_000, || split(sharing, &[SECRET])[x][0]);
             assert_uniform(&counts, &name(sharing));

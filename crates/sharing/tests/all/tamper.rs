@@ -8,7 +8,7 @@
 use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use sha2::{Digest, Sha256};
-use sunder_sharing::{Generator, Joiner, Sharing, Splitter, tamper};
+use sunder_sharing::{Joiner, RandomGenerator, SharingParameters, Splitter, tamper};
 
 use crate::textbook::{TestRng, invert, multiply, name};
 
@@ -25,7 +25,7 @@ trait Check {
     fn craft(&self, old: &[u8], new: &[u8], rng: &mut TestRng) -> Vec<u8>;
 }
 
-struct Code(Generator);
+struct Code(RandomGenerator);
 
 impl Check for Code {
     fn protect(&mut self, message: &[u8]) -> Vec<u8> {
@@ -144,7 +144,7 @@ enum Forgery {
 struct Target<'a, C> {
     splitter: Splitter,
     joiner: Joiner,
-    generator: Generator,
+    generator: RandomGenerator,
     joined: Vec<u8>,
     /// The position of the attacker's share among the joined ones.
     held: usize,
@@ -152,12 +152,12 @@ struct Target<'a, C> {
 }
 
 impl<'a, C: Check> Target<'a, C> {
-    fn new(sharing: Sharing, rng: &mut TestRng, check: &'a mut C) -> Self {
+    fn new(sharing: SharingParameters, rng: &mut TestRng, check: &'a mut C) -> Self {
         let (k, m) = (usize::from(sharing.threshold()), usize::from(sharing.shares()));
         Self {
             splitter: Splitter::new(sharing),
             joiner: Joiner::new(sharing),
-            generator: Generator::seeded().unwrap(),
+            generator: RandomGenerator::seeded().unwrap(),
             joined: crate::textbook::coordinates(&rng.choose(k, m)),
             held: rng.below(k),
             check,
@@ -191,7 +191,9 @@ impl<'a, C: Check> Target<'a, C> {
 
     /// The weight of the attacker's share when the shares are joined.
     fn weight(&self) -> u8 {
-        if self.splitter.sharing() == Sharing::xor(self.splitter.sharing().shares()).unwrap() {
+        if self.splitter.sharing()
+            == SharingParameters::xor(self.splitter.sharing().shares()).unwrap()
+        {
             return 1;
         }
         let x = self.joined[self.held];
@@ -238,16 +240,16 @@ fn room(message: &[u8]) -> Vec<u8> {
 
 /// Every single share of XOR with n = 2..5, and of Shamir with several thresholds. With n = 1 there
 /// is no share less than the threshold.
-fn targets() -> Vec<Sharing> {
-    let xor = (2..=5).map(|n| Sharing::xor(n).unwrap());
+fn targets() -> Vec<SharingParameters> {
+    let xor = (2..=5).map(|n| SharingParameters::xor(n).unwrap());
     let shamir = [(2, 2), (2, 3), (3, 3), (3, 5), (5, 8)];
-    xor.chain(shamir.map(|(k, m)| Sharing::shamir(k, m).unwrap())).collect()
+    xor.chain(shamir.map(|(k, m)| SharingParameters::shamir(k, m).unwrap())).collect()
 }
 
 #[test]
 fn a_million_attempts_are_all_reported() {
     let mut rng = TestRng::new(2);
-    let mut code = Code(Generator::seeded().unwrap());
+    let mut code = Code(RandomGenerator::seeded().unwrap());
     let mut attempts = 0;
     while attempts < 1_000_000 {
         for sharing in targets() {
@@ -287,10 +289,10 @@ fn the_same_attack_on_a_plain_hash_always_succeeds() {
 /// Replacing a share by that of another record is a difference as well.
 #[test]
 fn shares_of_different_records_do_not_mix() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let mut record = |message: &[u8]| {
         let code = tamper::protect(&[message], &mut generator).unwrap();
-        crate::textbook::split(Sharing::xor(3).unwrap(), &[message, &code].concat())
+        crate::textbook::split(SharingParameters::xor(3).unwrap(), &[message, &code].concat())
     };
     for _ in 0..1000 {
         let (first, second) = (record(b"the same message"), record(b"the same message"));

@@ -1,7 +1,7 @@
 //! What the tests compare with: GF(2^8) by logarithms, as textbooks have it, and small helpers.
 //! Written apart from the crate, so that the two can only agree by being right.
 
-use sunder_sharing::{Scheme, Sharing, Splitter};
+use sunder_sharing::{SecretSharingScheme, SharingParameters, Splitter};
 
 /// Multiplies by logarithms to the base 3, which generates the field's group.
 pub(crate) fn multiply(a: u8, b: u8) -> u8 {
@@ -41,9 +41,10 @@ pub(crate) fn evaluate(coefficients: &[u8], x: u8) -> u8 {
 }
 
 /// All valid sharings with at most `m` shares.
-pub(crate) fn sharings(m: u8) -> Vec<Sharing> {
-    let shamir = (1..=m).flat_map(|m| (1..=m).map(move |k| Sharing::shamir(k, m).unwrap()));
-    shamir.chain((1..=m).map(|n| Sharing::xor(n).unwrap())).collect()
+pub(crate) fn sharings(m: u8) -> Vec<SharingParameters> {
+    let shamir =
+        (1..=m).flat_map(|m| (1..=m).map(move |k| SharingParameters::shamir(k, m).unwrap()));
+    shamir.chain((1..=m).map(|n| SharingParameters::xor(n).unwrap())).collect()
 }
 
 /// All subsets of `0..s` with `k` members.
@@ -63,17 +64,17 @@ pub(crate) fn coordinates(indices: &[usize]) -> Vec<u8> {
 }
 
 /// The name of a sharing in a failed test's message.
-pub(crate) fn name(sharing: Sharing) -> String {
+pub(crate) fn name(sharing: SharingParameters) -> String {
     let scheme = match sharing.scheme() {
-        Scheme::Xor => "xor",
-        Scheme::Shamir => "shamir",
+        SecretSharingScheme::Xor => "xor",
+        SecretSharingScheme::Shamir => "shamir",
     };
     format!("{scheme} {} of {}", sharing.threshold(), sharing.shares())
 }
 
 /// Splits with the seeded generator.
-pub(crate) fn split(sharing: Sharing, secret: &[u8]) -> Vec<Vec<u8>> {
-    let mut generator = sunder_sharing::Generator::seeded().unwrap();
+pub(crate) fn split(sharing: SharingParameters, secret: &[u8]) -> Vec<Vec<u8>> {
+    let mut generator = sunder_sharing::RandomGenerator::seeded().unwrap();
     let mut shares = vec![vec![0; secret.len()]; usize::from(sharing.shares())];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
     Splitter::new(sharing).split(secret, &mut views, &mut generator).unwrap();
@@ -81,7 +82,11 @@ pub(crate) fn split(sharing: Sharing, secret: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Splits given the first `k - 1` shares.
-pub(crate) fn split_given(sharing: Sharing, secret: &[u8], random: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(crate) fn split_given(
+    sharing: SharingParameters,
+    secret: &[u8],
+    random: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
     split_by(&Splitter::new(sharing), secret, random)
 }
 
@@ -95,11 +100,11 @@ pub(crate) fn split_by(splitter: &Splitter, secret: &[u8], random: &[Vec<u8>]) -
 }
 
 /// A fixed generator for the tests' own choices, with draws of the shapes that they need.
-pub(crate) struct TestRng(sim::Rng);
+pub(crate) struct TestRng(sim::SeededRng);
 
 impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(sim::Rng::new(seed))
+        Self(sim::SeededRng::new(seed))
     }
 
     /// A number below `bound`.

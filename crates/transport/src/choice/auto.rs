@@ -6,25 +6,26 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cache::{Cache, now};
-use super::decide::{Basis, CHOSEN_FROM, Decision, decide};
+use super::cache::{PathCache, now};
+use super::decide::{CHOSEN_FROM, DecisionBasis, TransportDecision, decide};
 use super::examine::without_udp;
-use super::known::Known;
-use super::racing::{HEAD_START, Racing};
-use crate::model::{Exchange, Path, predict};
-use crate::options::{Options, PathEstimate, Security};
-use crate::probe::{self, Losses, Probing};
+use super::racing::{ConnectionRace, HEAD_START};
+use super::remembered::RememberedPath;
+use crate::model::{ExchangeProfile, NetworkPath, predict};
+use crate::options::{ConnectionOptions, ConnectionSecurity, PathEstimate};
+use crate::probe::{self, PacketLosses, PathProbe};
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{self, names, tcp};
 
 /// An exchange of which nothing is known.
-const ASSUMED: Exchange = Exchange { sent: 1_000_000, received: 1_000_000, rounds: 1 };
+const ASSUMED: ExchangeProfile =
+    ExchangeProfile { sent: 1_000_000, received: 1_000_000, rounds: 1 };
 /// For an exchange this small nothing is measured.
 const TINY_BYTES: u64 = 16 << 10;
 const TINY_ROUNDS: u32 = 3;
 /// UDP does not pass if it takes this many times as long as TCP to answer, and this long.
-const UDP_PATIENCE: u32 = 3;
-const MIN_UDP_PATIENCE: Duration = Duration::from_millis(50);
+const UDP_TIMEOUT_FACTOR: u32 = 3;
+const MIN_UDP_TIMEOUT: Duration = Duration::from_millis(50);
 /// What measuring the rates takes, in round trips and besides in seconds; and what it may take, in
 /// round trips, where it is not a small share of the exchange.
 const RATES_ROUND_TRIPS: f64 = 2.5;
@@ -36,7 +37,7 @@ const POSSIBLE_LOSSES: [f64; 3] = [0.0, 0.0005, 0.01];
 /// Paths with a shorter round trip rarely lose more than the least of them.
 const SHORT: Duration = Duration::from_millis(5);
 /// Where the rates are not known, TCP is used unless the others' times are this many times shorter.
-const WORTH_LEAVING_TCP: f64 = 1.005;
+const TCP_PREFERENCE_FACTOR: f64 = 1.005;
 /// A choice without the rates is good enough if it takes this much more time than the best at most.
 const GOOD_ENOUGH: f64 = 1.1;
 /// Of the whole exchange, measuring may take this share.
@@ -44,58 +45,60 @@ const MEASURING_SHARE: f64 = 0.02;
 /// What is less than this share of what the path carries may be throttled.
 const THROTTLED: f64 = 0.33;
 /// Beside three round trips, a transport over UDP may take so long to connect before TCP is tried.
-const MIN_PATIENCE: Duration = Duration::from_millis(200);
+const MIN_FALLBACK_DELAY: Duration = Duration::from_millis(200);
 
 /// A choice that was made for a connection.
-pub(crate) struct Chosen {
-    pub(crate) decision: Decision,
+pub(crate) struct TransportSelection {
+    pub(crate) decision: TransportDecision,
     /// What the transport may know of the path.
     pub(crate) estimate: Option<PathEstimate>,
     /// Its connection, if one was being made meanwhile.
     pub(crate) stream: Option<io::Result<Arc<dyn ByteStream>>>,
-    cache: Cache,
+    cache: PathCache,
     key: String,
-    exchange: Exchange,
+    exchange: ExchangeProfile,
     is_announced: bool,
     is_secure: bool,
     avoids_udp: bool,
-    path: Option<Path>,
+    path: Option<NetworkPath>,
     started_at: Instant,
 }
 
-impl std::fmt::Debug for Chosen {
+impl std::fmt::Debug for TransportSelection {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Chosen").field("decision", &self.decision).finish_non_exhaustive()
+        out.debug_struct("TransportSelection")
+            .field("decision", &self.decision)
+            .finish_non_exhaustive()
     }
 }
 
 /// Chooses a transport for a connection to a listener. What the path is like is taken from what is
 /// remembered, or measured while TCP connects.
-pub(crate) fn choose(to: SocketAddr, options: &Options) -> Chosen {
+pub(crate) fn choose(to: SocketAddr, options: &ConnectionOptions) -> TransportSelection {
     if to.ip().to_canonical().is_loopback() {
-        let plain = Choosing::new(to, options, Cache::of_user());
+        let plain = TransportSelector::new(to, options, PathCache::of_user());
         return plain.without_path("tcp is the fastest on one host");
     }
-    Choosing::new(to, options, Cache::of_user()).choose()
+    TransportSelector::new(to, options, PathCache::of_user()).choose()
 }
 
-struct Choosing<'a> {
+struct TransportSelector<'a> {
     to: SocketAddr,
-    options: &'a Options,
-    cache: Cache,
+    options: &'a ConnectionOptions,
+    cache: PathCache,
     key: String,
-    exchange: Exchange,
+    exchange: ExchangeProfile,
     is_secure: bool,
 }
 
-impl<'a> Choosing<'a> {
-    fn new(to: SocketAddr, options: &'a Options, cache: Cache) -> Self {
+impl<'a> TransportSelector<'a> {
+    fn new(to: SocketAddr, options: &'a ConnectionOptions, cache: PathCache) -> Self {
         let exchange = options.exchange.unwrap_or(ASSUMED);
-        let is_secure = !matches!(options.security, Security::Insecure);
+        let is_secure = !matches!(options.security, ConnectionSecurity::Insecure);
         Self { to, options, cache, key: key(to), exchange, is_secure }
     }
 
-    fn choose(self) -> Chosen {
+    fn choose(self) -> TransportSelection {
         if self.options.avoids_udp {
             return self.without_path("what was sent over UDP does not arrive, or slowly");
         }
@@ -114,29 +117,29 @@ impl<'a> Choosing<'a> {
         if self.is_tiny() {
             return self.without_path("so small an exchange is not worth measuring the path");
         }
-        self.measure(known.map_or(Losses::default(), |known| known.losses(now)))
+        self.measure(known.map_or(PacketLosses::default(), |known| known.losses(now)))
     }
 
     fn is_tiny(&self) -> bool {
-        let Exchange { sent, received, .. } = self.exchange;
+        let ExchangeProfile { sent, received, .. } = self.exchange;
         sent.saturating_add(received) <= TINY_BYTES && self.exchange.rounds() <= TINY_ROUNDS
     }
 
     /// Measures the path while TCP connects.
-    fn measure(self, earlier: Losses) -> Chosen {
+    fn measure(self, earlier: PacketLosses) -> TransportSelection {
         let started_at = Instant::now();
         let tcp = tcp::begin(self.to, self.options);
-        let probing = Probing::start(self.to);
+        let probing = PathProbe::start(self.to);
         // In this thread: on a short path, waking another one takes part of a round trip.
         let tcp = tcp.and_then(|tcp| Ok((tcp.wait(HEAD_START)?, tcp)));
         let tcp = match tcp {
             Ok((true, tcp)) if self.is_short(started_at.elapsed()) => {
                 let chosen = self.without_path("tcp is near the fastest on so short a path");
-                return Chosen { stream: Some(tcp.finish()), ..chosen };
+                return TransportSelection { stream: Some(tcp.finish()), ..chosen };
             }
             other => other.map(|(_, tcp)| tcp),
         };
-        let mut racing = Racing::start(started_at, tcp, self.to, self.options);
+        let mut racing = ConnectionRace::start(started_at, tcp, self.to, self.options);
         let congestion = self.options.congestion.clone();
         let own = move || probe::info(congestion.as_deref());
         // Takes some milliseconds, in which the hello is on its way.
@@ -147,7 +150,7 @@ impl<'a> Choosing<'a> {
                 |measured| self.needs_rates(&measured.path(&own(), earlier)),
                 || {
                     racing.tcp.connected_after().is_none_or(|connected_after| {
-                        let patience = (connected_after * UDP_PATIENCE).max(MIN_UDP_PATIENCE);
+                        let patience = (connected_after * UDP_TIMEOUT_FACTOR).max(MIN_UDP_TIMEOUT);
                         started_at.elapsed() < connected_after + patience
                     })
                 },
@@ -158,16 +161,16 @@ impl<'a> Choosing<'a> {
             (measured.path(&own(), earlier), measured.losses(), has_rates)
         } else {
             let connected = racing.tcp.connected_after().unwrap_or_else(|| started_at.elapsed());
-            (without_udp(connected, &own()), Losses::default(), false)
+            (without_udp(connected, &own()), PacketLosses::default(), false)
         };
         let now = now();
         let mut known = None;
         let cache = self.cache.clone();
         cache.update(|paths| {
-            paths.measured(&self.key, &path, has_rates, losses, now);
+            paths.record_measurement(&self.key, &path, has_rates, losses, now);
             known = paths.get(&self.key).cloned();
         });
-        let known = known.unwrap_or_else(|| Known::new(&path, has_rates, losses, now));
+        let known = known.unwrap_or_else(|| RememberedPath::new(&path, has_rates, losses, now));
         self.decided(&known, now, Some(racing))
     }
 
@@ -175,16 +178,17 @@ impl<'a> Choosing<'a> {
     /// else has begun to, for an exchange not large enough for its path to be measured.
     fn is_short(&self, round_trip: Duration) -> bool {
         // Whether rates are needed does not depend on those that are assumed.
-        round_trip < HEAD_START && !self.needs_rates(&Path::assumed(round_trip, POSSIBLE_RATES[0]))
+        round_trip < HEAD_START
+            && !self.needs_rates(&NetworkPath::assumed(round_trip, POSSIBLE_RATES[0]))
     }
 
     /// Whether measuring the rates is no matter beside the exchange; or the choice depends on them,
     /// by more than it takes to measure them.
-    fn needs_rates(&self, path: &Path) -> bool {
+    fn needs_rates(&self, path: &NetworkPath) -> bool {
         let round_trip = path.round_trip.as_secs_f64();
         let cost = RATES_ROUND_TRIPS * round_trip + RATES_TIME;
         let fastest = POSSIBLE_RATES.into_iter().fold(0.0, f64::max);
-        let best = |times: &Times| times.iter().map(|it| it.1).fold(f64::MAX, f64::min);
+        let best = |times: &PredictedTimes| times.iter().map(|it| it.1).fold(f64::MAX, f64::min);
         if cost <= best(&self.times(path, fastest, 0.0)) * MEASURING_SHARE {
             return true;
         }
@@ -194,7 +198,7 @@ impl<'a> Choosing<'a> {
         // Whether there is no transport that is good enough on all of these paths.
         let possible =
             || POSSIBLE_RATES.into_iter().flat_map(|rate| POSSIBLE_LOSSES.map(|loss| (rate, loss)));
-        let paths: Vec<Times> =
+        let paths: Vec<PredictedTimes> =
             possible().map(|(rate, loss)| self.times(path, rate, loss)).collect();
         !CHOSEN_FROM.into_iter().any(|name| {
             paths.iter().all(|times| {
@@ -207,22 +211,27 @@ impl<'a> Choosing<'a> {
     }
 
     /// What the exchange takes over each transport, if the path has this rate and loss.
-    fn times(&self, path: &Path, rate: f64, loss: f64) -> Times {
-        let mut path = Path { loss, ..path.clone() };
+    fn times(&self, path: &NetworkPath, rate: f64, loss: f64) -> PredictedTimes {
+        let mut path = NetworkPath { loss, ..path.clone() };
         (path.up.rate, path.down.rate) = (rate, rate);
         let time = |name| predict(name, &path, self.exchange, self.is_secure).ok();
         CHOSEN_FROM.into_iter().filter_map(|name| Some((name, time(name)?.as_secs_f64()))).collect()
     }
 
-    fn decided(self, known: &Known, now: u64, racing: Option<Racing>) -> Chosen {
+    fn decided(
+        self,
+        known: &RememberedPath,
+        now: u64,
+        racing: Option<ConnectionRace>,
+    ) -> TransportSelection {
         let path = &known.path;
         let (has_rates, losses) = (known.has_rates, known.losses(now));
-        let basis = Basis { has_up: has_rates, has_down: has_rates, losses };
+        let basis = DecisionBasis { has_up: has_rates, has_down: has_rates, losses };
         let correction = |transport: &str| known.correction(transport, now);
         let (names, exchange) = (transport_names(), self.exchange);
         let mut decision = decide(names, path, &basis, exchange, self.is_secure, correction);
         if !known.has_rates && path.udp_passes {
-            let is_ready = |name: &str| racing.is_none() || Racing::has(name);
+            let is_ready = |name: &str| racing.is_none() || ConnectionRace::has(name);
             self.choose_without_rates(&mut decision, known, now, is_ready);
         }
         let estimate = known.estimate();
@@ -234,8 +243,8 @@ impl<'a> Choosing<'a> {
     /// in the mean over what the path may be like. Who is not ready needs another round trip.
     fn choose_without_rates(
         &self,
-        decision: &mut Decision,
-        known: &Known,
+        decision: &mut TransportDecision,
+        known: &RememberedPath,
         now: u64,
         is_ready: impl Fn(&str) -> bool,
     ) {
@@ -267,7 +276,7 @@ impl<'a> Choosing<'a> {
         };
         let tcp = costs.iter().find(|it| it.0 == transports::DEFAULT.name());
         let chosen = match tcp {
-            Some((tcp, cost)) if *cost <= least * WORTH_LEAVING_TCP => tcp,
+            Some((tcp, cost)) if *cost <= least * TCP_PREFERENCE_FACTOR => tcp,
             _ => best,
         };
         if chosen != decision.transport {
@@ -282,8 +291,8 @@ impl<'a> Choosing<'a> {
         }
     }
 
-    fn without_path(self, reason: &str) -> Chosen {
-        let decision = Decision {
+    fn without_path(self, reason: &str) -> TransportSelection {
+        let decision = TransportDecision {
             transport: "tcp",
             predicted: None,
             reason: reason.to_owned(),
@@ -294,13 +303,13 @@ impl<'a> Choosing<'a> {
 
     fn chosen(
         self,
-        decision: Decision,
-        path: Option<Path>,
+        decision: TransportDecision,
+        path: Option<NetworkPath>,
         estimate: Option<PathEstimate>,
         stream: Option<io::Result<Arc<dyn ByteStream>>>,
-    ) -> Chosen {
+    ) -> TransportSelection {
         let Self { options, cache, key, exchange, is_secure, .. } = self;
-        Chosen {
+        TransportSelection {
             decision,
             estimate,
             stream,
@@ -316,10 +325,10 @@ impl<'a> Choosing<'a> {
     }
 }
 
-impl Chosen {
+impl TransportSelection {
     /// How long the transport may take to connect before TCP is tried, too.
-    pub(crate) fn patience(&self) -> Duration {
-        self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_PATIENCE
+    pub(crate) fn tcp_fallback_delay(&self) -> Duration {
+        self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_FALLBACK_DELAY
     }
 
     /// Whether the transport delivers so much less than the path carries that UDP may be throttled,
@@ -334,7 +343,7 @@ impl Chosen {
 
     /// TCP has connected where the transport that was chosen did not. If nobody has answered that
     /// one, no other one over UDP is tried on this path for some time.
-    pub(crate) fn replaced(&mut self, error: &io::Error) {
+    pub(crate) fn record_tcp_fallback(&mut self, error: &io::Error) {
         self.decision.reason = format!("{} does not connect: {error}", self.decision.transport);
         self.decision.transport = transports::DEFAULT.name();
         self.started_at = Instant::now();
@@ -362,7 +371,7 @@ impl Chosen {
         let took = self.started_at.elapsed();
         let transport = self.decision.transport;
         if let (Some(predicted), true) = (self.predicted(transport), self.is_announced) {
-            self.learn(|known, now| known.learn(transport, predicted, took, now));
+            self.learn(|known, now| known.record_exchange(transport, predicted, took, now));
         }
     }
 
@@ -371,14 +380,14 @@ impl Chosen {
         predict(transport, self.path.as_ref()?, self.exchange, self.is_secure).ok()
     }
 
-    fn learn(&self, learn: impl FnOnce(&mut Known, u64)) {
+    fn learn(&self, learn: impl FnOnce(&mut RememberedPath, u64)) {
         let now = now();
         self.cache.update(|paths| paths.change(&self.key, now, |known| learn(known, now)));
     }
 }
 
 /// What an exchange takes in seconds, by the transport.
-type Times = Vec<(&'static str, f64)>;
+type PredictedTimes = Vec<(&'static str, f64)>;
 
 fn transport_names() -> impl Iterator<Item = &'static str> {
     // MICSS needs an address for each channel.
@@ -397,14 +406,14 @@ fn key(to: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     use super::*;
     use crate::net::Listener;
 
-    fn options(sent: u64) -> Options {
-        let exchange = Some(Exchange { sent, received: 0, rounds: 1 });
-        Options { exchange, ..Options::new(Security::Insecure) }
+    fn options(sent: u64) -> ConnectionOptions {
+        let exchange = Some(ExchangeProfile { sent, received: 0, rounds: 1 });
+        ConnectionOptions { exchange, ..ConnectionOptions::new(ConnectionSecurity::Insecure) }
     }
 
     fn listener() -> (Listener, SocketAddr) {
@@ -416,30 +425,33 @@ mod tests {
     #[test]
     fn a_path_is_measured_once() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = || Cache::at(directory.path().to_owned());
+        let cache = || PathCache::at(directory.path().to_owned());
         let (listener, to) = listener();
         let options = options(100_000_000_000);
-        let first = Choosing::new(to, &options, cache()).choose();
+        let first = TransportSelector::new(to, &options, cache()).choose();
         // On a busy machine another transport may seem to be faster.
         let is_tcp = first.decision.transport == "tcp";
         assert_eq!(first.stream.is_some(), is_tcp, "it is connected already");
         let path = first.path.unwrap();
         assert!(path.udp_passes);
         drop((first.stream, listener));
-        let second = Choosing::new(to, &options, cache()).choose();
+        let second = TransportSelector::new(to, &options, cache()).choose();
         assert_eq!(second.path.unwrap().round_trip, path.round_trip, "nothing was measured");
         assert!(second.stream.is_none());
     }
 
     #[test]
     fn who_loses_the_race_is_not_heard() {
-        let secret = |number| SecretKey::new(&[number; 32]);
+        let secret = |number| IdentitySecretKey::new(&[number; 32]);
         let pinned = |own, peer: u8| {
-            Options::new(Security::pinned(secret(own), vec![secret(peer).public()]))
+            ConnectionOptions::new(ConnectionSecurity::pinned(
+                secret(own),
+                vec![secret(peer).public()],
+            ))
         };
         let listener = Listener::bind("127.0.0.1:0", &pinned(1, 2)).unwrap();
         let held =
-            || transports::SECOND.connect_held(listener.local_addr(), &pinned(2, 1)).unwrap();
+            || transports::SECOND.connect_deferred(listener.local_addr(), &pinned(2, 1)).unwrap();
         drop(held());
         let kept = held();
         assert!(listener.accept_timeout(Duration::from_millis(200)).unwrap().is_none());
@@ -452,7 +464,7 @@ mod tests {
     #[test]
     fn without_rates_long_paths_are_for_burst_and_short_ones_for_tcp() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = || Cache::at(directory.path().to_owned());
+        let cache = || PathCache::at(directory.path().to_owned());
         let to = "192.0.2.1:7000".parse().unwrap();
         for (round_trip_ms, sent, rounds, expected) in [
             (1, 200_000, 1, "tcp"),
@@ -463,13 +475,22 @@ mod tests {
             (300, 3_000_000, 1, "burst"),
             (300, 100_000, 100, "burst"),
         ] {
-            let exchange = Some(Exchange { sent, received: 0, rounds });
-            let options = Options { exchange, ..Options::new(Security::Insecure) };
-            let choosing = || Choosing::new(to, &options, cache());
-            let path = Path::assumed(Duration::from_millis(round_trip_ms), 1.25e7);
+            let exchange = Some(ExchangeProfile { sent, received: 0, rounds });
+            let options = ConnectionOptions {
+                exchange,
+                ..ConnectionOptions::new(ConnectionSecurity::Insecure)
+            };
+            let choosing = || TransportSelector::new(to, &options, cache());
+            let path = NetworkPath::assumed(Duration::from_millis(round_trip_ms), 1.25e7);
             cache().update(|paths| {
                 paths.0.clear();
-                paths.measured(&choosing().key, &path, false, Losses::default(), now());
+                paths.record_measurement(
+                    &choosing().key,
+                    &path,
+                    false,
+                    PacketLosses::default(),
+                    now(),
+                );
             });
             let times = choosing().times(&path, 1.25e9, 0.0);
             assert!(!choosing().needs_rates(&path), "{round_trip_ms} {sent} {times:?}");
@@ -483,7 +504,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (_listener, to) = listener();
         let options = options(30_000_000);
-        let choosing = || Choosing::new(to, &options, Cache::at(directory.path().to_owned()));
+        let choosing =
+            || TransportSelector::new(to, &options, PathCache::at(directory.path().to_owned()));
         assert!(choosing().is_short(Duration::from_millis(1)));
         assert!(!choosing().is_short(HEAD_START));
         let chosen = choosing().choose();
@@ -499,8 +521,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let options = options(1000);
-        let cache = Cache::at(directory.path().to_owned());
-        let chosen = Choosing::new(silent.local_addr().unwrap(), &options, cache).choose();
+        let cache = PathCache::at(directory.path().to_owned());
+        let chosen = TransportSelector::new(silent.local_addr().unwrap(), &options, cache).choose();
         assert_eq!((chosen.decision.transport, chosen.path), ("tcp", None));
         silent.set_nonblocking(true).unwrap();
         assert!(silent.recv(&mut [0; 100]).is_err(), "no datagram was sent");
@@ -509,25 +531,25 @@ mod tests {
     #[test]
     fn a_wrong_prediction_changes_the_next_choice() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = || Cache::at(directory.path().to_owned());
+        let cache = || PathCache::at(directory.path().to_owned());
         let to = "192.0.2.1:7000".parse().unwrap();
         let options = options(3_000_000);
-        let mut path = Path::assumed(Duration::from_millis(300), 1.25e7);
+        let mut path = NetworkPath::assumed(Duration::from_millis(300), 1.25e7);
         path.loss = 0.0005;
-        let choosing = || Choosing::new(to, &options, cache());
+        let choosing = || TransportSelector::new(to, &options, cache());
         cache().update(|paths| {
-            paths.measured(&choosing().key, &path, true, Losses::default(), now());
+            paths.record_measurement(&choosing().key, &path, true, PacketLosses::default(), now());
         });
         let first = choosing().choose();
         let fastest = first.decision.transport;
         assert_ne!(fastest, "tcp", "{}", first.decision.reason);
         // It takes much longer than predicted.
         let predicted = first.predicted(fastest).unwrap();
-        first.learn(|known, now| known.learn(fastest, predicted, predicted * 20, now));
+        first.learn(|known, now| known.record_exchange(fastest, predicted, predicted * 20, now));
         let mut second = choosing().choose();
         assert_ne!(second.decision.transport, fastest);
         // The next one cannot even connect.
-        second.replaced(&io::ErrorKind::TimedOut.into());
+        second.record_tcp_fallback(&io::ErrorKind::TimedOut.into());
         assert_eq!(second.decision.transport, "tcp");
         assert_eq!(choosing().choose().decision.transport, "tcp");
     }
@@ -535,17 +557,23 @@ mod tests {
     #[test]
     fn where_udp_has_failed_it_is_tcp() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = || Cache::at(directory.path().to_owned());
+        let cache = || PathCache::at(directory.path().to_owned());
         let to = "192.0.2.1:7000".parse().unwrap();
         let options = options(3_000_000);
-        let path = Path::assumed(Duration::from_millis(300), 1.25e7);
-        let choosing = |options| Choosing::new(to, options, cache());
+        let path = NetworkPath::assumed(Duration::from_millis(300), 1.25e7);
+        let choosing = |options| TransportSelector::new(to, options, cache());
         cache().update(|paths| {
-            paths.measured(&choosing(&options).key, &path, true, Losses::default(), now());
+            paths.record_measurement(
+                &choosing(&options).key,
+                &path,
+                true,
+                PacketLosses::default(),
+                now(),
+            );
         });
         let transport = |options| choosing(options).choose().decision.transport;
         assert_eq!(transport(&options), "burst");
-        let avoiding = Options { avoids_udp: true, ..options.clone() };
+        let avoiding = ConnectionOptions { avoids_udp: true, ..options.clone() };
         let chosen = choosing(&avoiding).choose();
         assert_eq!(chosen.decision.transport, "tcp");
         // Until something has arrived by TCP, the whole path may be broken.
@@ -567,8 +595,8 @@ mod tests {
         // So large an exchange that also a path as short as this is measured.
         let options = options(100_000_000_000);
         let start = Instant::now();
-        let cache = Cache::at(directory.path().to_owned());
-        let chosen = Choosing::new(to, &options, cache).choose();
+        let cache = PathCache::at(directory.path().to_owned());
+        let chosen = TransportSelector::new(to, &options, cache).choose();
         assert!(start.elapsed() < Duration::from_secs(2), "it did not wait 3 s");
         assert_eq!(chosen.decision.transport, "tcp");
         assert!(chosen.stream.is_some() && !chosen.path.unwrap().udp_passes);

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::known::Paths;
-use crate::lasting;
+use super::remembered::RememberedPaths;
+use crate::user_state;
 
 /// A longer file is not ours.
 const MAX_FILE_LEN: u64 = 4 << 20;
@@ -17,12 +17,12 @@ const MAX_FILE_LEN: u64 = 4 << 20;
 /// The file, `transport/paths.json` in the user's directory for state of Sunder. Nothing fails if
 /// it cannot be used: paths are measured again.
 #[derive(Clone, Debug)]
-pub(super) struct Cache(Option<PathBuf>);
+pub(super) struct PathCache(Option<PathBuf>);
 
-impl Cache {
+impl PathCache {
     /// In `$XDG_STATE_HOME/sunder`, or `~/.local/state/sunder`.
     pub(super) fn of_user() -> Self {
-        Self(lasting::directory())
+        Self(user_state::directory())
     }
 
     #[cfg(test)]
@@ -31,8 +31,8 @@ impl Cache {
     }
 
     /// What is remembered.
-    pub(super) fn read(&self) -> Paths {
-        let Some(directory) = &self.0 else { return Paths::default() };
+    pub(super) fn read(&self) -> RememberedPaths {
+        let Some(directory) = &self.0 else { return RememberedPaths::default() };
         let file = directory.join("paths.json");
         let is_ours = fs::metadata(&file).is_ok_and(|it| it.len() <= MAX_FILE_LEN);
         let bytes = if is_ours { fs::read(&file).unwrap_or_default() } else { Vec::new() };
@@ -41,15 +41,15 @@ impl Cache {
 
     /// Changes what is remembered. Processes that do it at the same time wait for each other, and
     /// a reader sees the state before or after.
-    pub(super) fn update(&self, change: impl FnOnce(&mut Paths)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut RememberedPaths)) {
         if let Err(error) = self.try_update(change) {
             tracing::debug!(%error, "what is known of a path is not kept");
         }
     }
 
-    fn try_update(&self, change: impl FnOnce(&mut Paths)) -> io::Result<()> {
+    fn try_update(&self, change: impl FnOnce(&mut RememberedPaths)) -> io::Result<()> {
         let Some(directory) = &self.0 else { return Ok(()) };
-        lasting::create(directory)?;
+        user_state::create(directory)?;
         let lock = private().open(directory.join("lock"))?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut paths = self.read();
@@ -81,38 +81,42 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::Path;
-    use crate::probe::Losses;
+    use crate::model::NetworkPath;
+    use crate::probe::PacketLosses;
 
     #[test]
     fn what_is_remembered_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::at(directory.path().join("state"));
-        assert_eq!(cache.read(), Paths::default());
-        let path = Path::assumed(Duration::from_millis(30), 123_456.789);
-        cache.update(|paths| paths.measured("a", &path, true, Losses::default(), 5));
-        let paths = Cache::at(directory.path().join("state")).read();
+        let cache = PathCache::at(directory.path().join("state"));
+        assert_eq!(cache.read(), RememberedPaths::default());
+        let path = NetworkPath::assumed(Duration::from_millis(30), 123_456.789);
+        cache
+            .update(|paths| paths.record_measurement("a", &path, true, PacketLosses::default(), 5));
+        let paths = PathCache::at(directory.path().join("state")).read();
         assert_eq!(paths.get("a").unwrap().path, path);
         let file = directory.path().join("state/paths.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, b"{\"a\": 5}").unwrap();
-        assert_eq!(cache.read(), Paths::default(), "a wrong file is none");
-        cache.update(|paths| paths.measured("b", &path, true, Losses::default(), 5));
+        assert_eq!(cache.read(), RememberedPaths::default(), "a wrong file is none");
+        cache
+            .update(|paths| paths.record_measurement("b", &path, true, PacketLosses::default(), 5));
         assert!(cache.read().get("b").is_some());
     }
 
     #[test]
     fn updates_at_the_same_time_are_all_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::at(directory.path().to_owned());
-        let path = Path::assumed(Duration::from_millis(30), 1e6);
+        let cache = PathCache::at(directory.path().to_owned());
+        let path = NetworkPath::assumed(Duration::from_millis(30), 1e6);
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let (cache, path) = (&cache, &path);
                 scope.spawn(move || {
                     for i in 0..8 {
                         let key = format!("{thread} {i}");
-                        cache.update(|it| it.measured(&key, path, true, Losses::default(), 5));
+                        cache.update(|it| {
+                            it.record_measurement(&key, path, true, PacketLosses::default(), 5);
+                        });
                         assert!(cache.read().get(&key).is_some());
                     }
                 });
@@ -125,12 +129,12 @@ mod tests {
 
     #[test]
     fn without_a_place_nothing_is_remembered() {
-        let cache = Cache(None);
+        let cache = PathCache(None);
         cache.update(|_| panic!("there is nothing to change"));
-        assert_eq!(cache.read(), Paths::default());
+        assert_eq!(cache.read(), RememberedPaths::default());
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
-        Cache::at(file).update(|_| panic!("a file is no directory"));
+        PathCache::at(file).update(|_| panic!("a file is no directory"));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::{Exchange, Path, Unusable, predict};
-use crate::probe::Losses;
+use crate::model::{ExchangeProfile, NetworkPath, UnusableTransportError, predict};
+use crate::probe::PacketLosses;
 
 /// The transports among which the choice is: the others give something else than time, or nothing
 /// that these do not give.
@@ -14,11 +14,11 @@ const WORTH_LEAVING_TCP: f64 = 0.95;
 
 /// What is expected of a transport.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+pub struct TransportCandidate {
     /// Its name.
     pub transport: &'static str,
     /// What the exchange takes, or why it cannot be used.
-    pub predicted: Result<Duration, Unusable>,
+    pub predicted: Result<Duration, UnusableTransportError>,
     /// What earlier exchanges on the path took, divided by what was predicted for them: it is in
     /// the prediction.
     pub correction: f64,
@@ -28,7 +28,7 @@ pub struct Candidate {
 
 /// The choice, with its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct TransportDecision {
     /// The transport.
     pub transport: &'static str,
     /// What the exchange will take, if that was predicted.
@@ -36,31 +36,31 @@ pub struct Decision {
     /// Why, in one line.
     pub reason: String,
     /// All transports, the fastest first.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<TransportCandidate>,
 }
 
 /// What was measured of a path, beside its round-trip time. The rest is assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Basis {
+pub struct DecisionBasis {
     /// Whether the rate to the server was measured.
     pub has_up: bool,
     /// Whether the rate from the server was measured.
     pub has_down: bool,
     /// The packets by which the loss was measured.
-    pub losses: Losses,
+    pub losses: PacketLosses,
 }
 
 /// Chooses from the transports `names`. `basis` is for the reason. `correction`: see
-/// [`Candidate::correction`]; 1 if nothing is known.
+/// [`TransportCandidate::correction`]; 1 if nothing is known.
 pub fn decide(
     names: impl Iterator<Item = &'static str>,
-    path: &Path,
-    basis: &Basis,
-    exchange: Exchange,
+    path: &NetworkPath,
+    basis: &DecisionBasis,
+    exchange: ExchangeProfile,
     is_secure: bool,
     correction: impl Fn(&str) -> f64,
-) -> Decision {
-    let mut candidates: Vec<Candidate> = names
+) -> TransportDecision {
+    let mut candidates: Vec<TransportCandidate> = names
         .map(|transport| {
             let correction = correction(transport);
             let predicted = predict(transport, path, exchange, is_secure);
@@ -68,11 +68,11 @@ pub fn decide(
                 Duration::try_from_secs_f64(it.as_secs_f64() * correction).unwrap_or(Duration::MAX)
             });
             let is_eligible = CHOSEN_FROM.contains(&transport);
-            Candidate { transport, predicted, correction, is_eligible }
+            TransportCandidate { transport, predicted, correction, is_eligible }
         })
         .collect();
     candidates.sort_by_key(|it| (it.predicted.unwrap_or(Duration::MAX), !it.is_eligible));
-    let usable = |it: &&Candidate| it.is_eligible && it.predicted.is_ok();
+    let usable = |it: &&TransportCandidate| it.is_eligible && it.predicted.is_ok();
     let tcp = candidates.iter().filter(usable).find(|it| it.transport == "tcp");
     let fastest = candidates.iter().find(usable);
     let (transport, predicted, reason) = match (fastest, tcp) {
@@ -83,11 +83,14 @@ pub fn decide(
         (None, None) => ("tcp", None, "nothing is known of any transport".to_owned()),
     };
     let reason = format!("{reason} ({})", describe(path, basis));
-    Decision { transport, predicted, reason, candidates }
+    TransportDecision { transport, predicted, reason, candidates }
 }
 
-fn choose(fastest: &Candidate, tcp: &Candidate) -> (&'static str, Option<Duration>, String) {
-    let seconds = |it: &Candidate| it.predicted.unwrap_or(Duration::MAX).as_secs_f64();
+fn choose(
+    fastest: &TransportCandidate,
+    tcp: &TransportCandidate,
+) -> (&'static str, Option<Duration>, String) {
+    let seconds = |it: &TransportCandidate| it.predicted.unwrap_or(Duration::MAX).as_secs_f64();
     let (best, by_tcp) = (seconds(fastest), seconds(tcp));
     if fastest.transport == tcp.transport {
         (tcp.transport, tcp.predicted.ok(), "tcp is predicted to be the fastest".to_owned())
@@ -103,7 +106,7 @@ fn choose(fastest: &Candidate, tcp: &Candidate) -> (&'static str, Option<Duratio
 }
 
 /// The path in a few words: what was measured, and what is assumed.
-fn describe(path: &Path, basis: &Basis) -> String {
+fn describe(path: &NetworkPath, basis: &DecisionBasis) -> String {
     let round_trip = path.round_trip.as_secs_f64() * 1e3;
     if !path.udp_passes {
         return format!("round trip {round_trip:.1} ms, UDP does not pass");
@@ -115,7 +118,7 @@ fn describe(path: &Path, basis: &Basis) -> String {
         (false, true) => format!("up not measured, {down:.0} Mbit/s down"),
         (false, false) => format!("rates not measured: {up:.0} Mbit/s assumed"),
     };
-    let Losses { sent, lost } = basis.losses;
+    let PacketLosses { sent, lost } = basis.losses;
     let loss = if sent.round() > 0.0 {
         format!("{lost:.0} of {sent:.0} packets lost: {loss:.3} % assumed")
     } else {
@@ -128,36 +131,36 @@ fn describe(path: &Path, basis: &Basis) -> String {
 mod tests {
     use super::super::measured::{self, MEASURED};
     use super::*;
-    use crate::model::{CongestionControl, TRANSPORTS};
+    use crate::model::{TRANSPORTS, TcpCongestionControl};
 
-    fn path(round_trip_us: u64, mbit: f64, loss: f64) -> Path {
-        let mut path = Path::assumed(Duration::from_micros(round_trip_us), mbit * 1e6 / 8.0);
+    fn path(round_trip_us: u64, mbit: f64, loss: f64) -> NetworkPath {
+        let mut path = NetworkPath::assumed(Duration::from_micros(round_trip_us), mbit * 1e6 / 8.0);
         path.loss = loss;
         path.up.tcp_window = 64e6;
         path
     }
 
-    fn decide_for(path: &Path, sent: u64, rounds: u32) -> Decision {
-        let exchange = Exchange { sent, received: 0, rounds };
-        decide(TRANSPORTS.into_iter(), path, &Basis::default(), exchange, true, |_| 1.0)
+    fn decide_for(path: &NetworkPath, sent: u64, rounds: u32) -> TransportDecision {
+        let exchange = ExchangeProfile { sent, received: 0, rounds };
+        decide(TRANSPORTS.into_iter(), path, &DecisionBasis::default(), exchange, true, |_| 1.0)
     }
 
     #[test]
     fn the_reason_says_what_is_assumed() {
         let path = path(40_000, 100.0, 1e-4);
         let reason = |basis| {
-            let exchange = Exchange { sent: 1000, received: 0, rounds: 1 };
+            let exchange = ExchangeProfile { sent: 1000, received: 0, rounds: 1 };
             decide(TRANSPORTS.into_iter(), &path, &basis, exchange, true, |_| 1.0).reason
         };
-        let nothing = reason(Basis::default());
+        let nothing = reason(DecisionBasis::default());
         let expected = "(round trip 40.0 ms, rates not measured: 100 Mbit/s assumed, loss not \
                         measured: 0.010 % assumed)";
         assert!(nothing.ends_with(expected), "{nothing}");
-        let losses = Losses { sent: 160.0, lost: 2.0 };
-        let all = reason(Basis { has_up: true, has_down: true, losses });
+        let losses = PacketLosses { sent: 160.0, lost: 2.0 };
+        let all = reason(DecisionBasis { has_up: true, has_down: true, losses });
         let expected = "100 Mbit/s up, 100 down, 2 of 160 packets lost: 0.010 % assumed)";
         assert!(all.ends_with(expected), "{all}");
-        let up = reason(Basis { has_up: true, has_down: false, losses });
+        let up = reason(DecisionBasis { has_up: true, has_down: false, losses });
         assert!(up.contains("100 Mbit/s up, down not measured"), "{up}");
     }
 
@@ -183,7 +186,7 @@ mod tests {
                         for rounds in [1, 10, 100] {
                             let mut path = path(round_trip_us, mbit, loss);
                             if bytes % 3 == 0 {
-                                path.up.congestion = CongestionControl::Bbr;
+                                path.up.congestion = TcpCongestionControl::Bbr;
                             }
                             let decision = decide_for(&path, bytes, rounds);
                             let best = decision.candidates.iter().filter(|it| it.is_eligible);
@@ -202,9 +205,9 @@ mod tests {
     #[test]
     fn corrections_change_the_choice() {
         let path = path(300_000, 100.0, 0.0);
-        let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
+        let exchange = ExchangeProfile { sent: 3_000_000, received: 0, rounds: 1 };
         let slow = |slow: &'static [&str]| {
-            decide(TRANSPORTS.into_iter(), &path, &Basis::default(), exchange, true, |it| {
+            decide(TRANSPORTS.into_iter(), &path, &DecisionBasis::default(), exchange, true, |it| {
                 if slow.contains(&it) { 8.0 } else { 1.0 }
             })
         };
@@ -218,9 +221,15 @@ mod tests {
     fn without_udp_it_is_tcp() {
         let mut path = path(300_000, 100.0, 0.0);
         path.udp_passes = false;
-        let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
-        let decision =
-            decide(TRANSPORTS.into_iter(), &path, &Basis::default(), exchange, true, |_| 1.0);
+        let exchange = ExchangeProfile { sent: 3_000_000, received: 0, rounds: 1 };
+        let decision = decide(
+            TRANSPORTS.into_iter(),
+            &path,
+            &DecisionBasis::default(),
+            exchange,
+            true,
+            |_| 1.0,
+        );
         assert_eq!(decision.transport, "tcp");
         assert!(decision.reason.contains("UDP does not pass"), "{}", decision.reason);
     }
@@ -228,19 +237,23 @@ mod tests {
     #[test]
     fn without_transports_it_is_tcp() {
         let path = path(1000, 100.0, 0.0);
-        let none =
-            decide(std::iter::empty(), &path, &Basis::default(), Exchange::default(), true, |_| {
-                1.0
-            });
+        let none = decide(
+            std::iter::empty(),
+            &path,
+            &DecisionBasis::default(),
+            ExchangeProfile::default(),
+            true,
+            |_| 1.0,
+        );
         assert_eq!((none.transport, none.predicted), ("tcp", None));
     }
 
     /// The path of a row of [`MEASURED`], and its exchange.
-    fn of_row(row: &(u64, u32, f64, u32, [f64; 4])) -> (Path, Exchange) {
+    fn of_row(row: &(u64, u32, f64, u32, [f64; 4])) -> (NetworkPath, ExchangeProfile) {
         let (round_trip_ms, mbit, loss, kilobytes, _) = *row;
         let mut path = path(round_trip_ms * 1000, f64::from(mbit), loss);
         path.up.tcp_window = 1e9;
-        (path, Exchange { sent: 1000 * u64::from(kilobytes), received: 0, rounds: 1 })
+        (path, ExchangeProfile { sent: 1000 * u64::from(kilobytes), received: 0, rounds: 1 })
     }
 
     #[test]
@@ -265,7 +278,8 @@ mod tests {
         for row in MEASURED {
             let (path, exchange) = of_row(row);
             let names = measured::TRANSPORTS.into_iter();
-            let decision = decide(names.clone(), &path, &Basis::default(), exchange, true, |_| 1.0);
+            let decision =
+                decide(names.clone(), &path, &DecisionBasis::default(), exchange, true, |_| 1.0);
             let chosen = names.zip(row.4).find(|(name, _)| *name == decision.transport).unwrap().1;
             let best = row.4.into_iter().fold(f64::MAX, f64::min);
             // Times are rounded to 10 ms.

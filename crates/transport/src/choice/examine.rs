@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{Basis, Decision, decide};
-use super::known::Known;
+use super::decide::{DecisionBasis, TransportDecision, decide};
+use super::remembered::RememberedPath;
 use crate::address::resolve;
-use crate::error::{Error, Step};
-use crate::model::{Exchange, Path};
-use crate::options::{Options, PathEstimate, Security};
-use crate::probe::{self, HostInfo, Losses, Measured, Probing, direction};
+use crate::error::{ConnectionStep, Error};
+use crate::model::{ExchangeProfile, NetworkPath};
+use crate::options::{ConnectionOptions, ConnectionSecurity, PathEstimate};
+use crate::probe::{self, HostCapabilities, PacketLosses, PathProbe, ProbeMeasurement, direction};
 use crate::transports::names;
 
 /// What is assumed where only the round-trip time is known: the rate of the path, in bytes/s.
@@ -19,19 +19,19 @@ const ASSUMED_RATE: f64 = 12.5e6;
 
 /// A path that was measured, and what follows for an exchange.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Examined {
+pub struct PathExamination {
     /// The listener's address.
     pub address: SocketAddr,
     /// By datagrams; `None` if UDP does not pass.
-    pub measured: Option<Measured>,
+    pub measured: Option<ProbeMeasurement>,
     /// The time in which a TCP connection was made; `None` if TCP does not pass.
     pub tcp_connected: Option<Duration>,
     /// This host.
-    pub own: HostInfo,
+    pub own: HostCapabilities,
     /// The path, with what is assumed where nothing was measured.
-    pub path: Path,
+    pub path: NetworkPath,
     /// The choice for the exchange.
-    pub decision: Decision,
+    pub decision: TransportDecision,
     /// How long measuring took.
     pub took: Duration,
 }
@@ -41,7 +41,11 @@ pub struct Examined {
 ///
 /// # Errors
 /// If neither TCP nor UDP passes, or the system gives no socket.
-pub fn examine(address: &str, options: &Options, exchange: Exchange) -> Result<Examined, Error> {
+pub fn examine(
+    address: &str,
+    options: &ConnectionOptions,
+    exchange: ExchangeProfile,
+) -> Result<PathExamination, Error> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for to in resolve(address)? {
         match examine_one(to, options, exchange) {
@@ -49,10 +53,19 @@ pub fn examine(address: &str, options: &Options, exchange: Exchange) -> Result<E
             Err(error) => last = error,
         }
     }
-    Err(Error::at(Step::Connect("tcp and UDP"), address, last, Some(options.connect_timeout)))
+    Err(Error::at(
+        ConnectionStep::Connect("tcp and UDP"),
+        address,
+        last,
+        Some(options.connect_timeout),
+    ))
 }
 
-fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Result<Examined> {
+fn examine_one(
+    to: SocketAddr,
+    options: &ConnectionOptions,
+    exchange: ExchangeProfile,
+) -> io::Result<PathExamination> {
     let own = probe::info(options.congestion.as_deref());
     let start = Instant::now();
     let limit = options.connect_timeout;
@@ -68,38 +81,41 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
         (connected, _) => connected.as_ref().ok().copied(),
     };
     let path = match measured {
-        Some(measured) => measured.path(&own, Losses::default()),
+        Some(measured) => measured.path(&own, PacketLosses::default()),
         None => without_udp(tcp_connected.unwrap_or_default(), &own),
     };
-    let is_secure = !matches!(options.security, Security::Insecure);
-    let basis = measured.map_or(Basis::default(), |measured| Basis {
+    let is_secure = !matches!(options.security, ConnectionSecurity::Insecure);
+    let basis = measured.map_or(DecisionBasis::default(), |measured| DecisionBasis {
         has_up: measured.up.is_some(),
         has_down: measured.down.is_some(),
         losses: measured.losses(),
     });
     let names = names().map(|(name, _)| name);
     let decision = decide(names, &path, &basis, exchange, is_secure, |_| 1.0);
-    Ok(Examined { address: to, measured, tcp_connected, own, path, decision, took })
+    Ok(PathExamination { address: to, measured, tcp_connected, own, path, decision, took })
 }
 
 /// Measures the path to a listener for a transport that must know it. `None`: UDP does not pass, or
 /// there is no network between.
-pub(crate) fn measure(to: SocketAddr, options: &Options) -> io::Result<Option<PathEstimate>> {
+pub(crate) fn measure(
+    to: SocketAddr,
+    options: &ConnectionOptions,
+) -> io::Result<Option<PathEstimate>> {
     if to.ip().to_canonical().is_loopback() {
         return Ok(None);
     }
     let own = probe::info(options.congestion.as_deref());
-    let Some(measured) = Probing::start(to)?.run(|_| true, || true)? else { return Ok(None) };
-    let (path, losses) = (measured.path(&own, Losses::default()), measured.losses());
-    Ok(Known::new(&path, true, losses, 0).estimate())
+    let Some(measured) = PathProbe::start(to)?.run(|_| true, || true)? else { return Ok(None) };
+    let (path, losses) = (measured.path(&own, PacketLosses::default()), measured.losses());
+    Ok(RememberedPath::new(&path, true, losses, 0).estimate())
 }
 
 /// A path of which only TCP's round-trip time is known.
-pub(super) fn without_udp(round_trip: Duration, own: &HostInfo) -> Path {
-    Path {
+pub(super) fn without_udp(round_trip: Duration, own: &HostCapabilities) -> NetworkPath {
+    NetworkPath {
         round_trip,
         variation: Duration::ZERO,
-        loss: Losses::default().probability(round_trip),
+        loss: PacketLosses::default().probability(round_trip),
         up: direction(ASSUMED_RATE, own, own),
         down: direction(ASSUMED_RATE, own, own),
         udp_passes: false,

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::stream::ByteStream;
 use crate::transports::{self, Transport, tcp};
 
@@ -16,25 +16,25 @@ use crate::transports::{self, Transport, tcp};
 pub(super) const HEAD_START: Duration = Duration::from_millis(3);
 
 /// Connections that are made at the same time, as long as nothing is known.
-pub(super) struct Racing {
-    pub(super) tcp: Connecting,
+pub(super) struct ConnectionRace {
+    pub(super) tcp: RacingConnection,
     /// Of [`transports::SECOND`].
-    second: Connecting,
+    second: RacingConnection,
 }
 
-impl Racing {
+impl ConnectionRace {
     /// Waits for TCP, which began to connect at `started_at`, and connects by another transport.
     pub(super) fn start(
         started_at: Instant,
-        tcp: io::Result<tcp::Connecting>,
+        tcp: io::Result<tcp::TcpConnectAttempt>,
         to: SocketAddr,
-        options: &Options,
+        options: &ConnectionOptions,
     ) -> Self {
         let options = options.clone();
         Self {
-            tcp: Connecting::start(started_at, move || tcp?.finish()),
-            second: Connecting::start(Instant::now(), move || {
-                transports::SECOND.connect_held(to, &options)
+            tcp: RacingConnection::start(started_at, move || tcp?.finish()),
+            second: RacingConnection::start(Instant::now(), move || {
+                transports::SECOND.connect_deferred(to, &options)
             }),
         }
     }
@@ -65,7 +65,7 @@ impl Racing {
 pub(crate) fn connect_or_tcp(
     transport: &'static dyn Transport,
     to: SocketAddr,
-    options: &Options,
+    options: &ConnectionOptions,
     patience: Duration,
 ) -> io::Result<(Arc<dyn ByteStream>, Option<io::Error>)> {
     let (sender, results) = channel();
@@ -100,13 +100,13 @@ pub(crate) fn connect_or_tcp(
 }
 
 /// A connection that a thread makes.
-pub(super) struct Connecting {
+pub(super) struct RacingConnection {
     result: Receiver<io::Result<Arc<dyn ByteStream>>>,
     started_at: Instant,
     connected: Option<(Duration, io::Result<Arc<dyn ByteStream>>)>,
 }
 
-impl Connecting {
+impl RacingConnection {
     fn start(
         started_at: Instant,
         connect: impl FnOnce() -> io::Result<Arc<dyn ByteStream>> + Send + 'static,

@@ -10,7 +10,7 @@ use std::thread;
 use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens, renameat_with, statvfs};
 
 use super::REPORT_INTERVAL;
-use crate::protocol::file::{Attributes, FileName};
+use crate::protocol::file::{FileAttributes, FileName};
 
 /// The mode of a file for its owner only.
 const PRIVATE: u32 = 0o600;
@@ -20,7 +20,7 @@ const USUAL_UMASK: u32 = 0o022;
 
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PartError {
+pub(super) enum PartialFileError {
     #[error("{0} is there already; send it under another name, or remove it there")]
     Exists(String),
     #[error("{0} is being received already")]
@@ -53,7 +53,7 @@ fn explain(source: &io::Error) -> String {
 /// See [the module](self). Other programs do not write to it: it is locked, and for its owner only.
 /// An empty one does not stay.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartialFile {
     file: File,
     directory: PathBuf,
     name: FileName,
@@ -62,11 +62,15 @@ pub(super) struct Part {
     is_published: bool,
 }
 
-impl Part {
+impl PartialFile {
     /// Opens or creates the part of a file that will be this long, if there is room for it.
-    pub(super) fn open(directory: &Path, name: &FileName, length: u64) -> Result<Self, PartError> {
+    pub(super) fn open(
+        directory: &Path,
+        name: &FileName,
+        length: u64,
+    ) -> Result<Self, PartialFileError> {
         let path = directory.join(format!(".{name}.part"));
-        let failed = |source| PartError::System { name: name.to_string(), source };
+        let failed = |source| PartialFileError::System { name: name.to_string(), source };
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -83,7 +87,7 @@ impl Part {
         }
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PartError::Busy(name.to_string())),
+            Err(TryLockError::WouldBlock) => return Err(PartialFileError::Busy(name.to_string())),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed)?;
@@ -97,14 +101,14 @@ impl Part {
         Ok(part)
     }
 
-    fn check_space(&self, needed: u64) -> Result<(), PartError> {
+    fn check_space(&self, needed: u64) -> Result<(), PartialFileError> {
         let free = statvfs(&self.directory).map_err(|error| self.failed(error.into()))?;
         let free = free.f_bavail.saturating_mul(free.f_frsize);
-        if free < needed { Err(PartError::Space { needed, free }) } else { Ok(()) }
+        if free < needed { Err(PartialFileError::Space { needed, free }) } else { Ok(()) }
     }
 
-    fn failed(&self, source: io::Error) -> PartError {
-        PartError::System { name: self.name.to_string(), source }
+    fn failed(&self, source: io::Error) -> PartialFileError {
+        PartialFileError::System { name: self.name.to_string(), source }
     }
 
     /// Its length.
@@ -113,21 +117,21 @@ impl Part {
     }
 
     /// Removes what it has.
-    pub(super) fn clear(&mut self) -> Result<(), PartError> {
+    pub(super) fn clear(&mut self) -> Result<(), PartialFileError> {
         self.len = 0;
         let cleared = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         cleared.map(|_| ()).map_err(|error| self.failed(error))
     }
 
     /// Reads it from its beginning. Afterwards, what is appended comes behind what was read.
-    pub(super) fn beginning(&mut self) -> Result<impl Read, PartError> {
+    pub(super) fn beginning(&mut self) -> Result<impl Read, PartialFileError> {
         let sought = self.file.seek(SeekFrom::Start(0));
         sought.map_err(|error| self.failed(error))?;
         Ok(&self.file)
     }
 
     /// Writes behind what was written or read last.
-    pub(super) fn append(&mut self, data: &[u8]) -> Result<(), PartError> {
+    pub(super) fn append(&mut self, data: &[u8]) -> Result<(), PartialFileError> {
         self.file.write_all(data).map_err(|error| self.failed(error))?;
         self.len += data.len() as u64;
         Ok(())
@@ -137,16 +141,16 @@ impl Part {
     /// is on the disk. `report` is called while that takes time.
     pub(super) fn publish(
         mut self,
-        attributes: &Attributes,
+        attributes: &FileAttributes,
         overwrites: bool,
         report: &mut impl FnMut() -> io::Result<()>,
-    ) -> Result<(), PartError> {
+    ) -> Result<(), PartialFileError> {
         self.set(attributes).map_err(|error| self.failed(error))?;
         self.sync(report)?;
         let to = self.directory.join(self.name.as_str());
         let named = if overwrites { std::fs::rename(&self.path, &to) } else { self.name_new(&to) };
         named.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => PartError::Exists(self.name.to_string()),
+            io::ErrorKind::AlreadyExists => PartialFileError::Exists(self.name.to_string()),
             _ => self.failed(error),
         })?;
         self.is_published = true;
@@ -155,7 +159,7 @@ impl Part {
         Ok(())
     }
 
-    fn set(&self, attributes: &Attributes) -> io::Result<()> {
+    fn set(&self, attributes: &FileAttributes) -> io::Result<()> {
         let mode = attributes.permissions & !umask();
         self.file.set_permissions(Permissions::from_mode(mode))?;
         let (tv_sec, nanos) = attributes.changed_at;
@@ -177,14 +181,14 @@ impl Part {
         }
     }
 
-    fn sync(&self, report: &mut impl FnMut() -> io::Result<()>) -> Result<(), PartError> {
+    fn sync(&self, report: &mut impl FnMut() -> io::Result<()>) -> Result<(), PartialFileError> {
         let (done, waiting) = sync_channel(1);
         thread::scope(|scope| {
             scope.spawn(|| done.send(self.file.sync_all()));
             loop {
                 match waiting.recv_timeout(REPORT_INTERVAL) {
                     Ok(synced) => return synced.map_err(|error| self.failed(error)),
-                    Err(RecvTimeoutError::Timeout) => report().map_err(PartError::Report)?,
+                    Err(RecvTimeoutError::Timeout) => report().map_err(PartialFileError::Report)?,
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
             }
@@ -192,7 +196,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     /// Nothing can go on from an empty one.
     fn drop(&mut self) {
         if self.len == 0 && !self.is_published {

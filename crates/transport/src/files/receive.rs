@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 
-use super::part::{Part, PartError};
-use super::{Event, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
-use crate::net::{Closer, Connection};
+use super::part::{PartialFile, PartialFileError};
+use super::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
+use crate::net::{Connection, ConnectionCloser};
 use crate::protocol::file::{
-    DIGEST_LEN, Failure, FailureReason, FileName, FromReceiver, FromSender, MAX_DATA_LEN,
-    closed_early,
+    DIGEST_LEN, FileName, FileReceiverMessage, FileSenderMessage, FileTransferFailure,
+    FileTransferFailureReason, MAX_DATA_LEN, closed_early,
 };
 
 /// How long the sender may take to see how it ended.
@@ -29,10 +29,10 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a file was not received.
 #[derive(Debug, thiserror::Error)]
-pub enum ReceiveError {
+pub enum FileReceiveError {
     /// This end gives up, and has told the sender why.
     #[error("{0}")]
-    Failed(#[source] Failure),
+    Failed(#[source] FileTransferFailure),
     /// The connection has broken. What has arrived stays.
     #[error("{}: {source}; what has arrived stays for the next attempt", .name)]
     Broken {
@@ -48,7 +48,7 @@ pub enum ReceiveError {
 
 /// A file that has arrived.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct ReceivedFile {
     /// Its name.
     pub name: FileName,
     /// Where it is.
@@ -65,26 +65,26 @@ pub struct Received {
 
 /// Takes files into a directory, from several connections at a time.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct FileReceiver {
     directory: PathBuf,
     overwrites: bool,
-    active: Mutex<HashMap<FileName, Active>>,
+    active: Mutex<HashMap<FileName, ActiveFileTransfer>>,
     changed: Condvar,
 }
 
 /// A connection whose file is on its way.
 #[derive(Debug)]
-struct Active {
-    sender: (Option<PublicKey>, IpAddr),
-    closer: Closer,
+struct ActiveFileTransfer {
+    sender: (Option<IdentityPublicKey>, IpAddr),
+    closer: ConnectionCloser,
     /// When something has come from it last.
     heard_at: Arc<Mutex<Instant>>,
 }
 
-impl Active {
+impl ActiveFileTransfer {
     /// Whether another connection takes its place: of the same sender, at which this one has
     /// broken, or of another one that has the same file, when nothing comes from this one any more.
-    fn gives_way_to(&self, sender: &(Option<PublicKey>, IpAddr)) -> bool {
+    fn is_replaceable_by(&self, sender: &(Option<IdentityPublicKey>, IpAddr)) -> bool {
         let is_same = match (self.sender.0, sender.0) {
             (Some(one), Some(other)) => one == other,
             (None, None) => self.sender.1 == sender.1,
@@ -94,7 +94,7 @@ impl Active {
     }
 }
 
-impl Receiver {
+impl FileReceiver {
     /// Takes files into this directory. A file that is there already is replaced only if
     /// `overwrites`.
     pub fn new(directory: &Path, overwrites: bool) -> Self {
@@ -110,26 +110,30 @@ impl Receiver {
     pub fn receive(
         &self,
         mut connection: Connection,
-        mut observe: impl FnMut(Event<'_>),
-    ) -> Result<Received, ReceiveError> {
+        mut observe: impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<ReceivedFile, FileReceiveError> {
         let start = Instant::now();
-        connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(ReceiveError::NoOffer)?;
+        connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(FileReceiveError::NoOffer)?;
         let mut name = None;
         let result = self.transfer(&mut connection, &mut name, &mut observe);
         let told = match &result {
-            Ok(_) => Some(FromReceiver::Done),
-            Err(Stop::Failed(failure)) => Some(FromReceiver::Failed(failure.clone())),
-            Err(Stop::Broken(error)) => changed(error).map(FromReceiver::Failed),
+            Ok(_) => Some(FileReceiverMessage::Done),
+            Err(TransferStopReason::Failed(failure)) => {
+                Some(FileReceiverMessage::Failed(failure.clone()))
+            }
+            Err(TransferStopReason::Broken(error)) => {
+                changed(error).map(FileReceiverMessage::Failed)
+            }
         };
         if let Some(told) = told {
-            tell_end(&mut connection, &told);
+            send_result(&mut connection, &told);
         }
         match result {
-            Ok(received) => Ok(Received { elapsed: start.elapsed(), ..received }),
-            Err(Stop::Failed(failure)) => Err(ReceiveError::Failed(failure)),
-            Err(Stop::Broken(source)) => Err(match name {
-                Some(name) => ReceiveError::Broken { name: name.to_string(), source },
-                None => ReceiveError::NoOffer(source),
+            Ok(received) => Ok(ReceivedFile { elapsed: start.elapsed(), ..received }),
+            Err(TransferStopReason::Failed(failure)) => Err(FileReceiveError::Failed(failure)),
+            Err(TransferStopReason::Broken(source)) => Err(match name {
+                Some(name) => FileReceiveError::Broken { name: name.to_string(), source },
+                None => FileReceiveError::NoOffer(source),
             }),
         }
     }
@@ -137,8 +141,8 @@ impl Receiver {
     /// Tells the sender of a connection that there is no place for it at the moment. It asks again.
     pub fn refuse(mut connection: Connection) {
         let text = "as many files as it takes at a time are on their way there".to_owned();
-        let failure = Failure { reason: FailureReason::Busy, text };
-        tell_end(&mut connection, &FromReceiver::Failed(failure));
+        let failure = FileTransferFailure { reason: FileTransferFailureReason::Busy, text };
+        send_result(&mut connection, &FileReceiverMessage::Failed(failure));
     }
 
     /// Ends the connections whose files are on their way. What has arrived stays.
@@ -150,20 +154,22 @@ impl Receiver {
         &self,
         connection: &mut Connection,
         offered: &mut Option<FileName>,
-        observe: &mut impl FnMut(Event<'_>),
-    ) -> Result<Received, Stop> {
-        let FromSender::Offer { is_eager: _, length, attributes, name } = next(connection)? else {
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<ReceivedFile, TransferStopReason> {
+        let FileSenderMessage::Offer { is_eager: _, length, attributes, name } = next(connection)?
+        else {
             return Err(protocol("no file is offered"));
         };
         *offered = Some(name.clone());
-        observe(Event::Offered { name: &name, length });
-        let entered = self.enter(&name, connection)?;
+        observe(FileTransferEvent::Offered { name: &name, length });
+        let entered = self.reserve_name(&name, connection)?;
         let path = self.directory.join(name.as_str());
         if !self.overwrites && path.symlink_metadata().is_ok() {
             return compare(connection, &entered, name, path, length, observe);
         }
-        let part = Part::open(&self.directory, &name, length).map_err(PartError::into_stop)?;
-        let mut transfer = Transfer {
+        let part = PartialFile::open(&self.directory, &name, length)
+            .map_err(PartialFileError::into_stop)?;
+        let mut transfer = IncomingFileTransfer {
             connection,
             part,
             length,
@@ -174,25 +180,31 @@ impl Receiver {
             buffer: vec![0; MAX_DATA_LEN],
         };
         let (sha256, resumed_from) = transfer.run(observe)?;
-        let Transfer { part, connection, .. } = transfer;
+        let IncomingFileTransfer { part, connection, .. } = transfer;
         let mut report = || {
             entered.note_activity();
-            put(connection, &FromReceiver::Progress(length))
+            put(connection, &FileReceiverMessage::Progress(length))
         };
-        part.publish(&attributes, self.overwrites, &mut report).map_err(PartError::into_stop)?;
+        part.publish(&attributes, self.overwrites, &mut report)
+            .map_err(PartialFileError::into_stop)?;
         let elapsed = Duration::ZERO;
-        Ok(Received { name, path, bytes: length, resumed_from, sha256, elapsed })
+        Ok(ReceivedFile { name, path, bytes: length, resumed_from, sha256, elapsed })
     }
 
     /// Takes the name for this connection, from an earlier one that gives way.
-    fn enter(&self, name: &FileName, connection: &Connection) -> Result<Entered<'_>, Stop> {
+    fn reserve_name(
+        &self,
+        name: &FileName,
+        connection: &Connection,
+    ) -> Result<FileNameReservation<'_>, TransferStopReason> {
         let sender = (connection.peer(), connection.peer_addr().ip());
-        let busy = || failed(FailureReason::Busy, format!("{name} is being received already"));
+        let busy =
+            || failed(FileTransferFailureReason::Busy, format!("{name} is being received already"));
         let mut active = self.lock();
         let deadline = Instant::now() + TAKEOVER_TIMEOUT;
         while let Some(other) = active.get(name) {
             let left = deadline.saturating_duration_since(Instant::now());
-            if !other.gives_way_to(&sender) || left.is_zero() {
+            if !other.is_replaceable_by(&sender) || left.is_zero() {
                 return Err(busy());
             }
             other.closer.close();
@@ -200,12 +212,12 @@ impl Receiver {
             active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let (closer, heard_at) = (connection.closer(), Arc::new(Mutex::new(Instant::now())));
-        let of_name = Active { sender, closer, heard_at: heard_at.clone() };
+        let of_name = ActiveFileTransfer { sender, closer, heard_at: heard_at.clone() };
         active.insert(name.clone(), of_name);
-        Ok(Entered { receiver: self, name: name.clone(), heard_at })
+        Ok(FileNameReservation { receiver: self, name: name.clone(), heard_at })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<FileName, Active>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileName, ActiveFileTransfer>> {
         lock(&self.active)
     }
 }
@@ -215,20 +227,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A name that a connection has, until this is dropped.
-struct Entered<'a> {
-    receiver: &'a Receiver,
+struct FileNameReservation<'a> {
+    receiver: &'a FileReceiver,
     name: FileName,
     heard_at: Arc<Mutex<Instant>>,
 }
 
-impl Entered<'_> {
+impl FileNameReservation<'_> {
     /// Something has come, or this end is at work: nobody else takes the name.
     fn note_activity(&self) {
         *lock(&self.heard_at) = Instant::now();
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for FileNameReservation<'_> {
     fn drop(&mut self) {
         self.receiver.lock().remove(&self.name);
         self.receiver.changed.notify_all();
@@ -236,72 +248,81 @@ impl Drop for Entered<'_> {
 }
 
 /// Why a transfer stops.
-pub(super) enum Stop {
+pub(super) enum TransferStopReason {
     /// The sender is told.
-    Failed(Failure),
+    Failed(FileTransferFailure),
     /// The connection has broken.
     Broken(io::Error),
 }
 
-fn failed(reason: FailureReason, text: String) -> Stop {
-    Stop::Failed(Failure { reason, text })
+fn failed(reason: FileTransferFailureReason, text: String) -> TransferStopReason {
+    TransferStopReason::Failed(FileTransferFailure { reason, text })
 }
 
 /// What the sender is told if the connection has broken because what arrived was changed. The other
 /// direction may still work.
-fn changed(error: &io::Error) -> Option<Failure> {
+fn changed(error: &io::Error) -> Option<FileTransferFailure> {
     let is_changed = matches!(crate::Error::of(error), Some(crate::Error::Changed { .. }));
     let text = "what arrived was changed on the way, or is not of this connection";
-    is_changed.then(|| Failure { reason: FailureReason::Changed, text: text.to_owned() })
+    is_changed.then(|| FileTransferFailure {
+        reason: FileTransferFailureReason::Changed,
+        text: text.to_owned(),
+    })
 }
 
-fn protocol(what: &str) -> Stop {
-    failed(FailureReason::Protocol, format!("{what}: the sender has another version of Sunder"))
+fn protocol(what: &str) -> TransferStopReason {
+    failed(
+        FileTransferFailureReason::Protocol,
+        format!("{what}: the sender has another version of Sunder"),
+    )
 }
 
-impl PartError {
-    fn into_stop(self) -> Stop {
+impl PartialFileError {
+    fn into_stop(self) -> TransferStopReason {
         let reason = match &self {
-            Self::Exists(_) => FailureReason::Exists,
-            Self::Busy(_) => FailureReason::Busy,
-            Self::Space { .. } => FailureReason::Space,
+            Self::Exists(_) => FileTransferFailureReason::Exists,
+            Self::Busy(_) => FileTransferFailureReason::Busy,
+            Self::Space { .. } => FileTransferFailureReason::Space,
             Self::System { source, .. } => match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailureReason::Space,
-                _ => FailureReason::System,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    FileTransferFailureReason::Space
+                }
+                _ => FileTransferFailureReason::System,
             },
-            Self::Report(_) => FailureReason::Protocol,
+            Self::Report(_) => FileTransferFailureReason::Protocol,
         };
         match self {
-            Self::Report(error) => Stop::Broken(error),
+            Self::Report(error) => TransferStopReason::Broken(error),
             error => failed(reason, error.to_string()),
         }
     }
 }
 
 /// The next message.
-fn next(connection: &mut Connection) -> Result<FromSender, Stop> {
-    match FromSender::read(connection) {
+fn next(connection: &mut Connection) -> Result<FileSenderMessage, TransferStopReason> {
+    match FileSenderMessage::read(connection) {
         Ok(Ok(message)) => Ok(message),
-        Ok(Err(error)) => {
-            Err(failed(FailureReason::Name, format!("{error}; send it under another name")))
-        }
+        Ok(Err(error)) => Err(failed(
+            FileTransferFailureReason::Name,
+            format!("{error}; send it under another name"),
+        )),
         Err(error) if error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some() => {
             match crate::Error::of(&error) {
-                Some(_) => Err(Stop::Broken(error)),
+                Some(_) => Err(TransferStopReason::Broken(error)),
                 None => Err(protocol(&error.to_string())),
             }
         }
-        Err(error) => Err(Stop::Broken(error)),
+        Err(error) => Err(TransferStopReason::Broken(error)),
     }
 }
 
-fn put(connection: &mut Connection, message: &FromReceiver) -> io::Result<()> {
+fn put(connection: &mut Connection, message: &FileReceiverMessage) -> io::Result<()> {
     connection.write_all(&message.encode())?;
     connection.flush()
 }
 
 /// Says how it ended, and gives the sender time to read that.
-fn tell_end(connection: &mut Connection, message: &FromReceiver) {
+fn send_result(connection: &mut Connection, message: &FileReceiverMessage) {
     let deadline = Instant::now() + END_TIMEOUT;
     // The sender may be gone. It asks again then.
     let _ = connection
@@ -319,95 +340,99 @@ fn tell_end(connection: &mut Connection, message: &FromReceiver) {
 /// seen that.
 fn compare(
     connection: &mut Connection,
-    entered: &Entered<'_>,
+    entered: &FileNameReservation<'_>,
     name: FileName,
     path: PathBuf,
     length: u64,
-    observe: &mut impl FnMut(Event<'_>),
-) -> Result<Received, Stop> {
+    observe: &mut impl FnMut(FileTransferEvent<'_>),
+) -> Result<ReceivedFile, TransferStopReason> {
     let exists = || {
         let text =
             format!("{name} is there already; send it under another name, or remove it there");
-        failed(FailureReason::Exists, text)
+        failed(FileTransferFailureReason::Exists, text)
     };
     let mut file = super::part::open_existing(&path, length).ok_or_else(exists)?;
     if length == 0 {
         // There is nothing to compare.
         return Ok(received(name, path, length, digest::text(&digest::value(&Sha256::new()))));
     }
-    put(connection, &FromReceiver::Have(length)).map_err(Stop::Broken)?;
+    put(connection, &FileReceiverMessage::Have(length)).map_err(TransferStopReason::Broken)?;
     let stated = loop {
         match next(connection)? {
-            FromSender::Start { offset, digest } if offset == length => break digest,
-            FromSender::Data(len) => skip(connection, len)?,
-            FromSender::Working | FromSender::End(_) => {}
+            FileSenderMessage::Start { offset, digest } if offset == length => break digest,
+            FileSenderMessage::Data(len) => skip(connection, len)?,
+            FileSenderMessage::Working | FileSenderMessage::End(_) => {}
             _ => return Err(protocol("an unexpected message")),
         }
     };
-    observe(Event::Comparing);
+    observe(FileTransferEvent::Comparing);
     let report = || {
         entered.note_activity();
-        put(connection, &FromReceiver::Progress(0))
+        put(connection, &FileReceiverMessage::Progress(0))
     };
-    let state = digest::of_beginning(&mut file, length, report).map_err(Stop::Broken)?;
+    let state =
+        digest::of_beginning(&mut file, length, report).map_err(TransferStopReason::Broken)?;
     if digest::value(&state) != stated {
         return Err(exists());
     }
     Ok(received(name, path, length, digest::text(&stated)))
 }
 
-fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> Received {
-    Received { name, path, bytes, resumed_from: bytes, sha256, elapsed: Duration::ZERO }
+fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> ReceivedFile {
+    ReceivedFile { name, path, bytes, resumed_from: bytes, sha256, elapsed: Duration::ZERO }
 }
 
-fn skip(connection: &mut Connection, len: usize) -> Result<(), Stop> {
+fn skip(connection: &mut Connection, len: usize) -> Result<(), TransferStopReason> {
     let skipped = io::copy(&mut connection.take(len as u64), &mut io::sink());
     match skipped {
         Ok(count) if count == len as u64 => Ok(()),
-        Ok(_) => Err(Stop::Broken(closed_early())),
-        Err(error) => Err(Stop::Broken(error)),
+        Ok(_) => Err(TransferStopReason::Broken(closed_early())),
+        Err(error) => Err(TransferStopReason::Broken(error)),
     }
 }
 
 /// One connection's file.
-struct Transfer<'a> {
+struct IncomingFileTransfer<'a> {
     connection: &'a mut Connection,
-    part: Part,
+    part: PartialFile,
     length: u64,
     position: u64,
     /// The digest of what was written.
     state: Sha256,
     reported: Instant,
-    entered: &'a Entered<'a>,
+    entered: &'a FileNameReservation<'a>,
     buffer: Vec<u8>,
 }
 
-impl Transfer<'_> {
+impl IncomingFileTransfer<'_> {
     /// Returns the digest, and how many bytes were there before.
-    fn run(&mut self, observe: &mut impl FnMut(Event<'_>)) -> Result<(String, u64), Stop> {
+    fn run(
+        &mut self,
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<(String, u64), TransferStopReason> {
         let mut have = self.part.len();
         let mut resumed_from = 0;
-        self.put(&FromReceiver::Have(have))?;
+        self.put(&FileReceiverMessage::Have(have))?;
         let mut is_ignoring = have > 0;
         loop {
             match next(self.connection)? {
-                FromSender::Start { offset: 0, .. } if is_ignoring => {
-                    self.part.clear().map_err(PartError::into_stop)?;
+                FileSenderMessage::Start { offset: 0, .. } if is_ignoring => {
+                    self.part.clear().map_err(PartialFileError::into_stop)?;
                     (self.state, self.position, is_ignoring) = (Sha256::new(), 0, false);
                 }
-                FromSender::Start { offset, digest } if is_ignoring && offset == have => {
+                FileSenderMessage::Start { offset, digest } if is_ignoring && offset == have => {
                     if self.compare(have, &digest, observe)? {
                         (self.position, resumed_from, is_ignoring) = (have, have, false);
                     } else {
                         have = 0;
-                        self.put(&FromReceiver::Have(0))?;
+                        self.put(&FileReceiverMessage::Have(0))?;
                     }
                 }
-                FromSender::Data(len) if is_ignoring => skip(self.connection, len)?,
-                FromSender::Data(len) => self.take(len, observe)?,
-                FromSender::Working => {}
-                FromSender::End(_) if is_ignoring => {}
-                FromSender::End(digest) => return Ok((self.check(&digest)?, resumed_from)),
+                FileSenderMessage::Data(len) if is_ignoring => skip(self.connection, len)?,
+                FileSenderMessage::Data(len) => self.take(len, observe)?,
+                FileSenderMessage::Working => {}
+                FileSenderMessage::End(_) if is_ignoring => {}
+                FileSenderMessage::End(digest) => return Ok((self.check(&digest)?, resumed_from)),
                 _ => return Err(protocol("an unexpected message")),
             }
             self.report_if_due(observe)?;
@@ -415,18 +440,21 @@ impl Transfer<'_> {
     }
 
     /// Says what is there, from time to time. The sender takes silence for a broken connection.
-    fn report_if_due(&mut self, observe: &mut impl FnMut(Event<'_>)) -> Result<(), Stop> {
+    fn report_if_due(
+        &mut self,
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<(), TransferStopReason> {
         if self.reported.elapsed() < REPORT_INTERVAL {
             return Ok(());
         }
         self.entered.note_activity();
-        observe(Event::Position(self.position));
-        self.put(&FromReceiver::Progress(self.position))
+        observe(FileTransferEvent::Position(self.position));
+        self.put(&FileReceiverMessage::Progress(self.position))
     }
 
-    fn put(&mut self, message: &FromReceiver) -> Result<(), Stop> {
+    fn put(&mut self, message: &FileReceiverMessage) -> Result<(), TransferStopReason> {
         self.reported = Instant::now();
-        put(self.connection, message).map_err(Stop::Broken)
+        put(self.connection, message).map_err(TransferStopReason::Broken)
     }
 
     /// Whether the beginning of the part has this digest.
@@ -434,20 +462,20 @@ impl Transfer<'_> {
         &mut self,
         have: u64,
         stated: &[u8; DIGEST_LEN],
-        observe: &mut impl FnMut(Event<'_>),
-    ) -> Result<bool, Stop> {
-        observe(Event::Comparing);
-        let mut reader = self.part.beginning().map_err(PartError::into_stop)?;
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<bool, TransferStopReason> {
+        observe(FileTransferEvent::Comparing);
+        let mut reader = self.part.beginning().map_err(PartialFileError::into_stop)?;
         let mut broken = None;
         let report = || {
             self.entered.note_activity();
-            put(self.connection, &FromReceiver::Progress(0)).inspect_err(|error| {
+            put(self.connection, &FileReceiverMessage::Progress(0)).inspect_err(|error| {
                 broken = Some(io::Error::from(error.kind()));
             })
         };
         let state = digest::of_beginning(&mut reader, have, report);
         match (state, broken) {
-            (_, Some(error)) => Err(Stop::Broken(error)),
+            (_, Some(error)) => Err(TransferStopReason::Broken(error)),
             // It became shorter: somebody else has changed it.
             (Err(_), None) => Ok(false),
             (Ok(state), None) => {
@@ -458,20 +486,27 @@ impl Transfer<'_> {
         }
     }
 
-    fn take(&mut self, len: usize, observe: &mut impl FnMut(Event<'_>)) -> Result<(), Stop> {
+    fn take(
+        &mut self,
+        len: usize,
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> Result<(), TransferStopReason> {
         if len as u64 > self.length - self.position {
             return Err(protocol("more arrives than was offered"));
         }
         let mut left = len;
         while left > 0 {
             // On a slow path, a message takes longer than the sender waits for a report.
-            let count = self.connection.read(&mut self.buffer[..left]).map_err(Stop::Broken)?;
+            let count = self
+                .connection
+                .read(&mut self.buffer[..left])
+                .map_err(TransferStopReason::Broken)?;
             if count == 0 {
-                return Err(Stop::Broken(closed_early()));
+                return Err(TransferStopReason::Broken(closed_early()));
             }
             let data = &self.buffer[..count];
             self.state.update(data);
-            self.part.append(data).map_err(PartError::into_stop)?;
+            self.part.append(data).map_err(PartialFileError::into_stop)?;
             self.position += count as u64;
             left -= count;
             self.report_if_due(observe)?;
@@ -479,7 +514,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn check(&mut self, stated: &[u8; DIGEST_LEN]) -> Result<String, Stop> {
+    fn check(&mut self, stated: &[u8; DIGEST_LEN]) -> Result<String, TransferStopReason> {
         if self.position != self.length {
             return Err(protocol("less has arrived than was offered"));
         }
@@ -488,8 +523,8 @@ impl Transfer<'_> {
             return Ok(digest::text(&digest));
         }
         // The connection checks each byte, unless it is insecure.
-        self.part.clear().map_err(PartError::into_stop)?;
+        self.part.clear().map_err(PartialFileError::into_stop)?;
         let text = "what has arrived has another SHA-256 digest than what was sent; it is removed";
-        Err(failed(FailureReason::Digest, text.into()))
+        Err(failed(FileTransferFailureReason::Digest, text.into()))
     }
 }

@@ -2,19 +2,21 @@
 
 mod attempt;
 mod offered;
-mod successor;
+mod reconnector;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Event;
+use super::FileTransferEvent;
 use crate::error::Error;
 use crate::net::Connection;
-use crate::protocol::file::{Failure, FailureReason, FileName, FileNameError};
-use attempt::{Attempt, Outcome};
+use crate::protocol::file::{
+    FileName, FileNameError, FileTransferFailure, FileTransferFailureReason,
+};
+use attempt::{SendAttempt, SendAttemptOutcome};
 use offered::OfferedFile;
-use successor::{Connect, Successor};
+use reconnector::{ConnectFunction, Reconnector};
 
 /// How long it goes on without progress.
 const MAX_STANDSTILL: Duration = Duration::from_secs(60);
@@ -24,18 +26,18 @@ const MAX_BROKEN: u32 = 6;
 
 /// What a connection is to be like, after what has happened to those before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Preferences {
+pub struct ConnectionPreferences {
     /// The one before was over UDP, and silent or slow: see
-    /// [`Options::avoids_udp`](crate::Options::avoids_udp).
+    /// [`Options::avoids_udp`](crate::ConnectionOptions::avoids_udp).
     pub avoids_udp: bool,
     /// One was silent: the path may lose long packets. See
-    /// [`Options::has_short_segments`](crate::Options::has_short_segments).
+    /// [`Options::has_short_segments`](crate::ConnectionOptions::has_short_segments).
     pub has_short_segments: bool,
 }
 
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub enum FileSendError {
     /// It cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     File {
@@ -72,16 +74,16 @@ pub enum SendError {
     Broken(#[source] io::Error),
     /// The receiver gives up.
     #[error("the receiver says: {0}")]
-    Refused(#[source] Failure),
+    Refused(#[source] FileTransferFailure),
 }
 
-impl SendError {
+impl FileSendError {
     /// Whether another attempt can end otherwise.
-    fn is_passing(&self) -> bool {
+    fn is_transient(&self) -> bool {
         match self {
             Self::Connect(error) => !error.is_security(),
             Self::Broken(error) => !Error::of(error).is_some_and(Error::is_security),
-            Self::Refused(failure) => failure.reason == FailureReason::Busy,
+            Self::Refused(failure) => failure.reason == FileTransferFailureReason::Busy,
             _ => false,
         }
     }
@@ -89,7 +91,7 @@ impl SendError {
 
 /// What was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentFile {
     /// The name under which it was offered.
     pub name: FileName,
     /// Its length in bytes.
@@ -119,13 +121,13 @@ pub struct Sent {
 /// gives up, or there was no progress for too long.
 pub fn send(
     path: &Path,
-    connect: impl Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static,
-    mut observe: impl FnMut(Event<'_>),
-) -> Result<Sent, SendError> {
+    connect: impl Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static,
+    mut observe: impl FnMut(FileTransferEvent<'_>),
+) -> Result<SentFile, FileSendError> {
     let mut file = OfferedFile::open(path)?;
-    observe(Event::Offered { name: &file.name, length: file.length });
+    observe(FileTransferEvent::Offered { name: &file.name, length: file.length });
     let start = Instant::now();
-    let mut successor = Successor::new(connect);
+    let mut successor = Reconnector::new(connect);
     let mut connection = first_connection(&mut successor, &mut observe)?;
     let (mut connections, mut reached, mut progressed_at) = (0, None, start);
     let (mut udp_rate, mut broken) = (None, 0);
@@ -133,9 +135,9 @@ pub fn send(
     loop {
         connections += 1;
         let transport = connection.transport();
-        let mut attempt = Attempt::new(&mut file, connections == 1, udp_rate.take());
+        let mut attempt = SendAttempt::new(&mut file, connections == 1, udp_rate.take());
         let outcome = attempt.run(connection, &mut successor, &mut observe);
-        let (had, position) = attempt.had_and_has();
+        let (had, position) = attempt.initial_and_current_position();
         resumed_from = resumed_from.or(had);
         if Some(position) > reached {
             (reached, progressed_at) = (Some(position), Instant::now());
@@ -143,8 +145,8 @@ pub fn send(
             broken = 0;
         }
         let (mut failed, preferences) = match outcome {
-            Outcome::Complete(sha256) => {
-                return Ok(Sent {
+            SendAttemptOutcome::Complete(sha256) => {
+                return Ok(SentFile {
                     name: file.name,
                     bytes: file.length,
                     resumed_from: resumed_from.unwrap_or(0),
@@ -154,20 +156,20 @@ pub fn send(
                     elapsed: start.elapsed(),
                 });
             }
-            Outcome::Replaced { by, rate } => {
+            SendAttemptOutcome::Replaced { by, rate } => {
                 (connection, udp_rate) = (by, rate);
                 continue;
             }
-            Outcome::Failed { error, preferences } => (error, preferences),
+            SendAttemptOutcome::Failed { error, preferences } => (error, preferences),
         };
-        broken += u32::from(matches!(failed, SendError::Broken(_)));
+        broken += u32::from(matches!(failed, FileSendError::Broken(_)));
         connection = loop {
             let is_enough = broken >= MAX_BROKEN || progressed_at.elapsed() >= MAX_STANDSTILL;
-            if is_enough || !failed.is_passing() {
+            if is_enough || !failed.is_transient() {
                 return Err(failed);
             }
             let pause = successor.note_failure();
-            observe(Event::Broken { error: &failed, pause });
+            observe(FileTransferEvent::Broken { error: &failed, pause });
             match successor.wait(preferences) {
                 Ok(connection) => break connection,
                 Err(error) => failed = error.into(),
@@ -178,20 +180,20 @@ pub fn send(
 
 /// The first connection. If the receiver is busy, it is asked again for some time; whatever else
 /// has failed was never there and cannot have broken.
-fn first_connection<C: Connect>(
-    successor: &mut Successor<C>,
-    observe: &mut impl FnMut(Event<'_>),
-) -> Result<Connection, SendError> {
+fn first_connection<C: ConnectFunction>(
+    successor: &mut Reconnector<C>,
+    observe: &mut impl FnMut(FileTransferEvent<'_>),
+) -> Result<Connection, FileSendError> {
     let start = Instant::now();
     let mut connected = successor.first();
     loop {
         match connected {
             Err(error) if error.is_busy() && start.elapsed() < MAX_STANDSTILL => {
                 let pause = successor.note_failure();
-                observe(Event::Broken { error: &error.into(), pause });
+                observe(FileTransferEvent::Broken { error: &error.into(), pause });
             }
             connected => return Ok(connected?),
         }
-        connected = successor.wait(Preferences::default());
+        connected = successor.wait(ConnectionPreferences::default());
     }
 }

@@ -7,19 +7,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Instant, UNIX_EPOCH};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
 use super::*;
 use crate::net::{Connection, Listener, connect};
-use crate::options::{Options, Security};
-use crate::{Error, FailureReason};
+use crate::options::{ConnectionOptions, ConnectionSecurity};
+use crate::{Error, FileTransferFailureReason};
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
 }
 
-fn security(own: u8, peer: u8) -> Security {
-    Security::pinned(secret(own), vec![secret(peer).public()])
+fn security(own: u8, peer: u8) -> ConnectionSecurity {
+    ConnectionSecurity::pinned(secret(own), vec![secret(peer).public()])
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -33,9 +33,10 @@ struct Receiving {
 
 impl Receiving {
     fn new(directory: &Path, overwrites: bool) -> Self {
-        let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+        let listener =
+            Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
         let address = listener.local_addr().to_string();
-        let receiver = Arc::new(Receiver::new(directory, overwrites));
+        let receiver = Arc::new(FileReceiver::new(directory, overwrites));
         thread::spawn(move || {
             while let Ok(connection) = listener.accept() {
                 let receiver = receiver.clone();
@@ -46,24 +47,24 @@ impl Receiving {
     }
 
     fn connect(&self) -> Result<Connection, Error> {
-        self.connecting()(Preferences::default())
+        self.connecting()(ConnectionPreferences::default())
     }
 
     fn connecting(
         &self,
-    ) -> impl Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static {
+    ) -> impl Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static {
         let address = self.address.clone();
-        move |_| connect(&address, &Options::new(security(1, 2)))
+        move |_| connect(&address, &ConnectionOptions::new(security(1, 2)))
     }
 
-    fn send(&self, path: &Path) -> Result<Sent, SendError> {
+    fn send(&self, path: &Path) -> Result<SentFile, FileSendError> {
         send(path, self.connecting(), |_| {})
     }
 }
 
-fn refusal(result: Result<Sent, SendError>) -> FailureReason {
+fn refusal(result: Result<SentFile, FileSendError>) -> FileTransferFailureReason {
     match result.unwrap_err() {
-        SendError::Refused(failure) => failure.reason,
+        FileSendError::Refused(failure) => failure.reason,
         error => panic!("{error}"),
     }
 }
@@ -94,13 +95,16 @@ fn another_file_is_replaced_only_if_that_was_said() {
     for old in [&b"old"[..], b"longer"] {
         fs::write(&there, old).unwrap();
         let receiving = Receiving::new(to.path(), false);
-        assert_eq!(refusal(receiving.send(&path)), FailureReason::Exists);
+        assert_eq!(refusal(receiving.send(&path)), FileTransferFailureReason::Exists);
         assert_eq!(fs::read(&there).unwrap(), old);
     }
     // Nor through a link.
     fs::remove_file(&there).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &there).unwrap();
-    assert_eq!(refusal(Receiving::new(to.path(), false).send(&path)), FailureReason::Exists);
+    assert_eq!(
+        refusal(Receiving::new(to.path(), false).send(&path)),
+        FileTransferFailureReason::Exists
+    );
     let sent = Receiving::new(to.path(), true).send(&path).unwrap();
     assert_eq!(sent.bytes, 3);
     assert!(!there.is_symlink());
@@ -156,7 +160,7 @@ fn a_transfer_goes_on_after_breaks() {
     };
     let mut pauses = 0;
     let sent = send(&path, connect, |event| {
-        pauses += u32::from(matches!(event, Event::Broken { .. }));
+        pauses += u32::from(matches!(event, FileTransferEvent::Broken { .. }));
     });
     assert_eq!(sent.unwrap().connections, 4);
     assert_eq!(pauses, 3);
@@ -169,17 +173,17 @@ fn only_files_with_usable_names_are_sent() {
     let never = |_| -> Result<Connection, Error> { unreachable!() };
     let hidden = from.path().join(".hidden");
     fs::write(&hidden, b"").unwrap();
-    assert!(matches!(send(&hidden, never, |_| {}), Err(SendError::Name { .. })));
-    assert!(matches!(send(from.path(), never, |_| {}), Err(SendError::Kind { .. })));
+    assert!(matches!(send(&hidden, never, |_| {}), Err(FileSendError::Name { .. })));
+    assert!(matches!(send(from.path(), never, |_| {}), Err(FileSendError::Kind { .. })));
     let missing = from.path().join("missing");
-    assert!(matches!(send(&missing, never, |_| {}), Err(SendError::File { .. })));
+    assert!(matches!(send(&missing, never, |_| {}), Err(FileSendError::File { .. })));
 }
 
 #[test]
 fn a_sender_that_breaks_the_rules_is_told() {
     use std::io::{Read as _, Write as _};
 
-    use crate::protocol::file::{FromReceiver, FromSender};
+    use crate::protocol::file::{FileReceiverMessage, FileSenderMessage};
 
     let to = tempfile::tempdir().unwrap();
     let receiving = Receiving::new(to.path(), false);
@@ -190,24 +194,27 @@ fn a_sender_that_breaks_the_rules_is_told() {
         bytes.extend(name.as_bytes());
         bytes
     };
-    let data = |len| FromSender::Data(len).encode();
-    let end = FromSender::End([0; 32]).encode();
+    let data = |len| FileSenderMessage::Data(len).encode();
+    let end = FileSenderMessage::End([0; 32]).encode();
     for (sent, reason) in [
-        (offer("../a"), FailureReason::Name),
-        (offer(".a"), FailureReason::Name),
-        (vec![99], FailureReason::Protocol),
-        (data(4), FailureReason::Protocol),
-        ([offer("a"), offer("a")].concat(), FailureReason::Protocol),
-        ([offer("a"), data(5), vec![0; 5]].concat(), FailureReason::Protocol),
-        ([offer("a"), data(3), vec![0; 3], end.clone()].concat(), FailureReason::Protocol),
-        ([offer("b"), data(4), vec![0; 4], end].concat(), FailureReason::Digest),
+        (offer("../a"), FileTransferFailureReason::Name),
+        (offer(".a"), FileTransferFailureReason::Name),
+        (vec![99], FileTransferFailureReason::Protocol),
+        (data(4), FileTransferFailureReason::Protocol),
+        ([offer("a"), offer("a")].concat(), FileTransferFailureReason::Protocol),
+        ([offer("a"), data(5), vec![0; 5]].concat(), FileTransferFailureReason::Protocol),
+        (
+            [offer("a"), data(3), vec![0; 3], end.clone()].concat(),
+            FileTransferFailureReason::Protocol,
+        ),
+        ([offer("b"), data(4), vec![0; 4], end].concat(), FileTransferFailureReason::Digest),
     ] {
         let mut connection = receiving.connect().unwrap();
         connection.write_all(&sent).unwrap();
         let failure = loop {
-            match FromReceiver::read(&mut connection).unwrap() {
-                FromReceiver::Failed(failure) => break failure,
-                FromReceiver::Done => panic!("{sent:?}"),
+            match FileReceiverMessage::read(&mut connection).unwrap() {
+                FileReceiverMessage::Failed(failure) => break failure,
+                FileReceiverMessage::Done => panic!("{sent:?}"),
                 _ => {}
             }
         };
@@ -247,13 +254,13 @@ fn a_part_is_for_its_owner_only() {
     // One that an earlier version has left, for everybody.
     fs::write(&part, pattern(1_000_000)).unwrap();
     fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
-    let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+    let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
     let receiving = Receiving { address: listener.local_addr().to_string() };
-    let receiver = Receiver::new(to.path(), false);
+    let receiver = FileReceiver::new(to.path(), false);
     let (modes, seen) = channel();
     thread::spawn(move || {
         let received = receiver.receive(listener.accept().unwrap(), |event| {
-            if matches!(event, Event::Comparing) {
+            if matches!(event, FileTransferEvent::Comparing) {
                 modes.send(fs::metadata(&part).unwrap().permissions().mode() & 0o777).unwrap();
             }
         });
@@ -277,16 +284,16 @@ fn a_file_that_is_changed_meanwhile_is_not_sent_as_good() {
             connecting(preferences)
         };
         let error = send(&path, connect, |_| {}).unwrap_err();
-        assert!(matches!(error, SendError::Changed { .. }), "{error}");
+        assert!(matches!(error, FileSendError::Changed { .. }), "{error}");
         assert!(!to.path().join("a").exists());
     }
 }
 
 /// A receiver that is silent on its first connection, and takes files on the others.
 fn silent_at_first(directory: &Path, kept: Sender<Connection>) -> Receiving {
-    let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+    let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
     let address = listener.local_addr().to_string();
-    let receiver = Receiver::new(directory, false);
+    let receiver = FileReceiver::new(directory, false);
     thread::spawn(move || {
         kept.send(listener.accept().unwrap()).unwrap();
         while let Ok(connection) = listener.accept() {
@@ -307,14 +314,14 @@ fn another_connection_takes_the_place_of_a_silent_one() {
     let receiving = silent_at_first(to.path(), kept);
     let begin = Instant::now();
     let (connecting, is_first) = (receiving.connecting(), AtomicBool::new(true));
-    let connect = move |preferences: Preferences| {
+    let connect = move |preferences: ConnectionPreferences| {
         let is_first = is_first.swap(false, Ordering::Relaxed);
         assert_eq!(preferences.has_short_segments, !is_first, "long packets may be lost");
         connecting(preferences)
     };
     let mut silences = 0;
     let sent = send(&path, connect, |event| {
-        silences += u32::from(matches!(event, Event::Silent { .. }));
+        silences += u32::from(matches!(event, FileTransferEvent::Silent { .. }));
     });
     assert_eq!((sent.unwrap().connections, silences), (2, 1));
     assert!(begin.elapsed() < IDLE_TIMEOUT / 2);
@@ -335,7 +342,7 @@ fn a_silent_connection_that_recovers_goes_on() {
     thread::spawn(move || {
         let connection = silent.recv().unwrap();
         is_asked.recv().unwrap();
-        Receiver::new(&directory, false).receive(connection, |_| {}).unwrap();
+        FileReceiver::new(&directory, false).receive(connection, |_| {}).unwrap();
     });
     let connect = move |preferences| {
         if connects.fetch_add(1, Ordering::Relaxed) > 0 {
@@ -356,14 +363,16 @@ fn a_silent_connection_that_recovers_goes_on() {
 fn another_sender_of_the_same_file_takes_the_place_of_a_silent_one() {
     use std::io::Write as _;
 
-    use crate::protocol::file::{Attributes, FileName, FromReceiver, FromSender};
+    use crate::protocol::file::{FileAttributes, FileName, FileReceiverMessage, FileSenderMessage};
 
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = from.path().join("a");
     fs::write(&path, pattern(1000)).unwrap();
-    let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::open(secret(2)))).unwrap();
+    let listener =
+        Listener::bind("127.0.0.1:0", &ConnectionOptions::new(ConnectionSecurity::open(secret(2))))
+            .unwrap();
     let address = listener.local_addr().to_string();
-    let receiver = Arc::new(Receiver::new(to.path(), false));
+    let receiver = Arc::new(FileReceiver::new(to.path(), false));
     thread::spawn(move || {
         while let Ok(connection) = listener.accept() {
             let receiver = receiver.clone();
@@ -372,17 +381,21 @@ fn another_sender_of_the_same_file_takes_the_place_of_a_silent_one() {
     });
     let by = move |sender| {
         let address = address.clone();
-        move |_: Preferences| connect(&address, &Options::new(security(sender, 2)))
+        move |_: ConnectionPreferences| {
+            connect(&address, &ConnectionOptions::new(security(sender, 2)))
+        }
     };
     // One that was switched off after its offer.
-    let mut silent = by(1)(Preferences::default()).unwrap();
-    let attributes = Attributes { permissions: 0o600, changed_at: (0, 0) };
+    let mut silent = by(1)(ConnectionPreferences::default()).unwrap();
+    let attributes = FileAttributes { permissions: 0o600, changed_at: (0, 0) };
     let name = FileName::parse(b"a").unwrap();
-    let offer = FromSender::Offer { is_eager: true, length: 1000, attributes, name };
+    let offer = FileSenderMessage::Offer { is_eager: true, length: 1000, attributes, name };
     silent.write_all(&offer.encode()).unwrap();
-    assert_eq!(FromReceiver::read(&mut silent).unwrap(), FromReceiver::Have(0));
+    assert_eq!(FileReceiverMessage::read(&mut silent).unwrap(), FileReceiverMessage::Have(0));
     let mut busy = 0;
-    let sent = send(&path, by(3), |event| busy += u32::from(matches!(event, Event::Broken { .. })));
+    let sent = send(&path, by(3), |event| {
+        busy += u32::from(matches!(event, FileTransferEvent::Broken { .. }));
+    });
     assert!(sent.is_ok() && busy > 0);
     assert!(fs::read(to.path().join("a")).unwrap() == pattern(1000));
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The traffic of a connection that is about to be made: in each round the client sends, and then
 /// the server answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct ExchangeProfile {
     /// The bytes that the client sends, in all rounds together.
     pub sent: u64,
     /// The bytes that the client receives, in all rounds together.
@@ -14,7 +14,7 @@ pub struct Exchange {
     pub rounds: u32,
 }
 
-impl Exchange {
+impl ExchangeProfile {
     /// The rounds, at least one: the peer acknowledges at least the end.
     pub fn rounds(self) -> u32 {
         self.rounds.max(1)

@@ -3,7 +3,7 @@
 //! A fluid model: in each round trip the sender sends a window, then the window grows or shrinks.
 //! Random losses are spread evenly, the first one at the median of its position.
 
-use super::path::CongestionControl;
+use super::path::TcpCongestionControl;
 
 /// Windows of 10 packets at the start (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
@@ -17,7 +17,7 @@ const TOLERATED_LOSS: f64 = 0.02;
 
 /// What a direction is like for one transport.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct ModeledLink {
     /// Seconds, at least a microsecond.
     pub(super) round_trip: f64,
     /// Packets/s that pass, of the network and of both hosts.
@@ -32,9 +32,9 @@ pub(super) struct Link {
 
 /// How the sender finds its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Control {
+pub(super) enum RateControlModel {
     /// Loss-based, from a window of 10 packets.
-    Tcp(CongestionControl),
+    Tcp(TcpCongestionControl),
     /// By a factor each round trip from a window of `start` packets; then that share of the rate.
     Growing {
         /// Packets.
@@ -56,12 +56,12 @@ pub(super) enum Control {
 
 /// One direction of a connection. What it has learned stays from one message to the next.
 #[derive(Clone, Debug)]
-pub(super) struct Flow {
-    link: Link,
-    control: Control,
+pub(super) struct FlowModel {
+    link: ModeledLink,
+    control: RateControlModel,
     /// Packets.
     window: f64,
-    cubic: Cubic,
+    cubic: CubicModel,
     /// The losses due: an event happens when it is one.
     credit: f64,
     has_found_rate: bool,
@@ -69,7 +69,7 @@ pub(super) struct Flow {
 
 /// The state of CUBIC after slow start.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cubic {
+struct CubicModel {
     is_avoiding: bool,
     max: f64,
     seconds: f64,
@@ -78,20 +78,20 @@ struct Cubic {
     reno: f64,
 }
 
-impl Flow {
-    pub(super) fn new(link: Link, control: Control) -> Self {
+impl FlowModel {
+    pub(super) fn new(link: ModeledLink, control: RateControlModel) -> Self {
         let window = match control {
-            Control::Growing { start, .. } => start,
+            RateControlModel::Growing { start, .. } => start,
             _ => INITIAL_WINDOW,
         };
         let credit = 1.0 - std::f64::consts::LN_2;
-        Self { link, control, window, cubic: Cubic::default(), credit, has_found_rate: false }
+        Self { link, control, window, cubic: CubicModel::default(), credit, has_found_rate: false }
     }
 
     /// The seconds from the first of so many packets (a fraction counts) to the arrival of the
     /// last one, repeated if lost.
     pub(super) fn send(&mut self, packets: f64) -> f64 {
-        let Link { round_trip, rate, loss, max_window, .. } = self.link;
+        let ModeledLink { round_trip, rate, loss, max_window, .. } = self.link;
         let mut left = packets;
         let mut seconds = 0.0;
         let mut rounds = 0;
@@ -117,15 +117,15 @@ impl Flow {
     /// The packets sent in the next round trip, infinite if the rate no longer changes, and
     /// packets/s in it.
     fn round(&self) -> (f64, f64) {
-        let Link { round_trip, rate, loss, max_window, .. } = self.link;
+        let ModeledLink { round_trip, rate, loss, max_window, .. } = self.link;
         let most = rate.min(max_window / round_trip) * (1.0 - loss);
         match self.control {
-            Control::Measured { share, .. } => (f64::INFINITY, most * share),
-            Control::Growing { share, .. } if self.has_found_rate => {
+            RateControlModel::Measured { share, .. } => (f64::INFINITY, most * share),
+            RateControlModel::Growing { share, .. } if self.has_found_rate => {
                 let excess = (loss - TOLERATED_LOSS).max(0.0);
                 (f64::INFINITY, most * share / (1.0 + 10.0 * excess))
             }
-            Control::Tcp(CongestionControl::Bbr) if self.has_found_rate => {
+            RateControlModel::Tcp(TcpCongestionControl::Bbr) if self.has_found_rate => {
                 (f64::INFINITY, most * BBR_SHARE)
             }
             _ => (self.window.min(max_window), most),
@@ -134,13 +134,15 @@ impl Flow {
 
     /// A window was sent and acknowledged.
     fn grow(&mut self, sent: f64) {
-        let Link { round_trip, rate, max_window, loss, .. } = self.link;
+        let ModeledLink { round_trip, rate, max_window, loss, .. } = self.link;
         let path = (rate * round_trip).min(max_window);
         match self.control {
-            Control::Tcp(CongestionControl::Bbr) => self.multiply(bbr_growth(loss), path),
-            Control::Growing { factor, .. } => self.multiply(factor, path),
-            Control::Tcp(control) => self.grow_by_loss(sent, control),
-            Control::Measured { .. } => {}
+            RateControlModel::Tcp(TcpCongestionControl::Bbr) => {
+                self.multiply(bbr_growth(loss), path);
+            }
+            RateControlModel::Growing { factor, .. } => self.multiply(factor, path),
+            RateControlModel::Tcp(control) => self.grow_by_loss(sent, control),
+            RateControlModel::Measured { .. } => {}
         }
     }
 
@@ -149,8 +151,8 @@ impl Flow {
         self.window *= factor;
     }
 
-    fn grow_by_loss(&mut self, sent: f64, control: CongestionControl) {
-        let Link { round_trip, rate, queue, loss, max_window } = self.link;
+    fn grow_by_loss(&mut self, sent: f64, control: TcpCongestionControl) {
+        let ModeledLink { round_trip, rate, queue, loss, max_window } = self.link;
         let room = rate * (round_trip + queue);
         self.credit += sent * loss;
         if self.credit >= 1.0 || self.window > room {
@@ -161,12 +163,16 @@ impl Flow {
         }
         if !self.cubic.is_avoiding {
             // HyStart (RFC 9406) leaves slow start when acknowledgements take half a round trip.
-            if control == CongestionControl::Cubic
+            if control == TcpCongestionControl::Cubic
                 && self.window >= HYSTART_SHARE * rate * round_trip
                 && self.window >= 16.0
             {
-                self.cubic =
-                    Cubic { is_avoiding: true, max: self.window, reno: self.window, ..self.cubic };
+                self.cubic = CubicModel {
+                    is_avoiding: true,
+                    max: self.window,
+                    reno: self.window,
+                    ..self.cubic
+                };
             } else {
                 self.window += sent;
             }
@@ -178,13 +184,13 @@ impl Flow {
     /// How long a sender waits before it sends one of a message's last packets again: behind them
     /// come too few duplicate acknowledgements, so that only a timeout shows the loss.
     fn silence(&self) -> f64 {
-        if matches!(self.control, Control::Tcp(_)) { MIN_TIMEOUT } else { 0.0 }
+        if matches!(self.control, RateControlModel::Tcp(_)) { MIN_TIMEOUT } else { 0.0 }
     }
 
     /// The expected number of round trips until what was lost of the last packets has arrived.
     fn repeats(&self, packets: f64) -> f64 {
         let unrepaired = match self.control {
-            Control::Measured { unrepaired, .. } => unrepaired,
+            RateControlModel::Measured { unrepaired, .. } => unrepaired,
             _ => 1.0,
         };
         let mut lost = self.link.loss;
@@ -197,12 +203,12 @@ impl Flow {
     }
 }
 
-fn beta(control: CongestionControl) -> f64 {
-    if control == CongestionControl::Reno { 0.5 } else { CUBIC_BETA }
+fn beta(control: TcpCongestionControl) -> f64 {
+    if control == TcpCongestionControl::Reno { 0.5 } else { CUBIC_BETA }
 }
 
-impl Cubic {
-    fn lose(&mut self, window: f64, control: CongestionControl) {
+impl CubicModel {
+    fn lose(&mut self, window: f64, control: TcpCongestionControl) {
         // Fast convergence (RFC 9438, 4.7).
         let max = if window < self.max { window * f64::midpoint(1.0, CUBIC_BETA) } else { window };
         let plateau = (max * (1.0 - CUBIC_BETA) / CUBIC_C).cbrt();
@@ -211,8 +217,8 @@ impl Cubic {
     }
 
     /// The window after a round trip in congestion avoidance.
-    fn grow(&mut self, window: f64, round_trip: f64, control: CongestionControl) -> f64 {
-        if control == CongestionControl::Reno {
+    fn grow(&mut self, window: f64, round_trip: f64, control: TcpCongestionControl) -> f64 {
+        if control == TcpCongestionControl::Reno {
             return window + 1.0;
         }
         self.seconds += round_trip;

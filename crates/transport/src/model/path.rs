@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A path between two hosts, as the client sees it: *up* is from the client to the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Path {
+pub struct NetworkPath {
     /// The least round-trip time.
     pub round_trip: Duration,
     /// The mean difference of round-trip times from the least.
@@ -14,9 +14,9 @@ pub struct Path {
     /// The probability that a packet is lost on its way, 0 to 1, in either direction.
     pub loss: f64,
     /// From the client to the server.
-    pub up: Direction,
+    pub up: PathDirection,
     /// From the server to the client.
-    pub down: Direction,
+    pub down: PathDirection,
     /// Whether datagrams pass in both directions.
     pub udp_passes: bool,
     /// Whether both hosts have MPTCP.
@@ -25,7 +25,7 @@ pub struct Path {
 
 /// One direction of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Direction {
+pub struct PathDirection {
     /// What the narrowest link carries, in bytes/s of IP packets.
     pub rate: f64,
     /// The time that a packet waits at most in the queue of that link.
@@ -35,7 +35,7 @@ pub struct Direction {
     /// The bytes that UDP sockets hold at the receiver.
     pub udp_buffer: f64,
     /// The congestion control of the sender's TCP.
-    pub congestion: CongestionControl,
+    pub congestion: TcpCongestionControl,
     /// What the receiving host reads from a socket, in bytes/s.
     pub reading_rate: f64,
 }
@@ -43,7 +43,7 @@ pub struct Direction {
 /// How TCP controls congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CongestionControl {
+pub enum TcpCongestionControl {
     /// RFC 9438; the default of Linux.
     Cubic,
     /// Version 1 of Linux.
@@ -52,7 +52,7 @@ pub enum CongestionControl {
     Reno,
 }
 
-impl CongestionControl {
+impl TcpCongestionControl {
     /// Linux's name of it.
     pub fn name(self) -> &'static str {
         match self {
@@ -72,11 +72,11 @@ impl CongestionControl {
     }
 }
 
-impl Path {
+impl NetworkPath {
     /// A path between hosts with Linux's defaults, without loss, of the same rate both ways
     /// (bytes/s).
     pub fn assumed(round_trip: Duration, rate: f64) -> Self {
-        let direction = Direction::assumed(rate);
+        let direction = PathDirection::assumed(rate);
         Self {
             round_trip,
             variation: Duration::ZERO,
@@ -89,7 +89,7 @@ impl Path {
     }
 }
 
-impl Direction {
+impl PathDirection {
     /// A direction of that rate (bytes/s) between hosts with Linux's defaults.
     pub fn assumed(rate: f64) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Direction {
             queue: Duration::from_millis(50),
             tcp_window: 2e6,
             udp_buffer: 4e6,
-            congestion: CongestionControl::Cubic,
+            congestion: TcpCongestionControl::Cubic,
             reading_rate: 4e9,
         }
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::path::CongestionControl::{self, Bbr, Cubic};
+use super::path::TcpCongestionControl::{self, Bbr, Cubic};
 use super::*;
 
 /// Congestion control, round trip (ms), rate (Mbit/s), loss, kB sent, and the median of seconds of
 /// two or three runs of Linux 6.18's TCP over an emulated link with a queue of 50 ms, with buffers
 /// that limit nothing and without encryption.
 #[rustfmt::skip]
-const MEASURED: &[(CongestionControl, u64, u32, f64, u32, f64)] = &[
+const MEASURED: &[(TcpCongestionControl, u64, u32, f64, u32, f64)] = &[
     (Bbr, 20, 100, 0.0, 200, 0.14),
     (Bbr, 20, 100, 0.0, 3000, 0.38),
     (Bbr, 20, 100, 0.0, 30000, 2.7),
@@ -114,8 +114,9 @@ const MEASURED: &[(CongestionControl, u64, u32, f64, u32, f64)] = &[
     (Cubic, 300, 1000, 0.01, 3000, 59.05),
 ];
 
-fn path(round_trip_ms: u64, rate_mbit: f64, loss: f64) -> Path {
-    let mut path = Path::assumed(Duration::from_millis(round_trip_ms), rate_mbit * 1e6 / 8.0);
+fn path(round_trip_ms: u64, rate_mbit: f64, loss: f64) -> NetworkPath {
+    let mut path =
+        NetworkPath::assumed(Duration::from_millis(round_trip_ms), rate_mbit * 1e6 / 8.0);
     path.loss = loss;
     for direction in [&mut path.up, &mut path.down] {
         direction.tcp_window = 1e9;
@@ -123,8 +124,8 @@ fn path(round_trip_ms: u64, rate_mbit: f64, loss: f64) -> Path {
     path
 }
 
-fn seconds(transport: &str, path: &Path, sent: u64, rounds: u32) -> f64 {
-    let exchange = Exchange { sent, received: 0, rounds };
+fn seconds(transport: &str, path: &NetworkPath, sent: u64, rounds: u32) -> f64 {
+    let exchange = ExchangeProfile { sent, received: 0, rounds };
     predict(transport, path, exchange, false).unwrap().as_secs_f64()
 }
 
@@ -151,7 +152,7 @@ fn tcp_takes_about_what_was_measured() {
 }
 
 /// All transports on many paths.
-fn for_all(mut check: impl FnMut(&str, &Path, f64)) {
+fn for_all(mut check: impl FnMut(&str, &NetworkPath, f64)) {
     for transport in TRANSPORTS {
         for round_trip_ms in [1, 20, 100, 300] {
             for rate_mbit in [1.0, 100.0, 1000.0, 10_000.0] {
@@ -197,7 +198,7 @@ fn more_bytes_rounds_or_time_on_the_way_take_longer() {
             assert!(now > last, "{transport} {path:?} {rounds}: {now} <= {last}");
             last = now;
         }
-        let longer = Path { round_trip: path.round_trip * 2, ..path.clone() };
+        let longer = NetworkPath { round_trip: path.round_trip * 2, ..path.clone() };
         for sent in [1, 200_000, 30_000_000] {
             let (now, longer) =
                 (seconds(transport, path, sent, 1), seconds(transport, &longer, sent, 1));
@@ -215,7 +216,7 @@ fn a_faster_or_cleaner_path_does_not_take_longer() {
         let sent = 1_000_000;
         let now = seconds(transport, path, sent, 1);
         assert!(seconds(transport, &faster, sent, 1) <= now * 1.1, "{transport} {path:?}");
-        let clean = Path { loss: 0.0, ..path.clone() };
+        let clean = NetworkPath { loss: 0.0, ..path.clone() };
         assert!(seconds(transport, &clean, sent, 1) <= now * 1.05, "{transport} {path:?}");
         assert!(seconds_now > 0.0);
     });
@@ -225,7 +226,7 @@ fn a_faster_or_cleaner_path_does_not_take_longer() {
 fn a_small_window_limits_tcp() {
     let mut path = path(300, 1000.0, 0.0);
     path.up.tcp_window = 2e6;
-    for congestion in [Cubic, Bbr, CongestionControl::Reno] {
+    for congestion in [Cubic, Bbr, TcpCongestionControl::Reno] {
         path.up.congestion = congestion;
         let rate = 100e6 / (seconds("tcp", &path, 100_000_000, 1) - 3.0);
         assert!((5e6..7e6).contains(&rate), "{congestion:?}: 2 MB each 0.3 s, {rate}");
@@ -235,18 +236,18 @@ fn a_small_window_limits_tcp() {
 
 #[test]
 fn what_cannot_be_used_has_no_prediction() {
-    let exchange = Exchange { sent: 1, received: 1, rounds: 1 };
+    let exchange = ExchangeProfile { sent: 1, received: 1, rounds: 1 };
     let mut path = path(10, 100.0, 0.0);
     path.udp_passes = false;
     path.has_mptcp = false;
     for transport in ["sabul", "burst", "quic", "udp"] {
-        assert_eq!(predict(transport, &path, exchange, true), Err(Unusable::NoUdp));
+        assert_eq!(predict(transport, &path, exchange, true), Err(UnusableTransportError::NoUdp));
     }
-    assert_eq!(predict("mptcp", &path, exchange, true), Err(Unusable::NoMptcp));
-    assert_eq!(predict("ftp", &path, exchange, true), Err(Unusable::Unknown));
+    assert_eq!(predict("mptcp", &path, exchange, true), Err(UnusableTransportError::NoMptcp));
+    assert_eq!(predict("ftp", &path, exchange, true), Err(UnusableTransportError::Unknown));
     path.udp_passes = true;
     path.loss = 0.001;
-    assert_eq!(predict("udp", &path, exchange, true), Err(Unusable::Loss));
+    assert_eq!(predict("udp", &path, exchange, true), Err(UnusableTransportError::Loss));
     assert!(predict("tcp", &path, exchange, true).is_ok());
 }
 
@@ -257,7 +258,7 @@ fn extreme_paths_have_finite_predictions() {
         let mut path = path(1, rate, loss);
         path.round_trip = Duration::from_secs(round_trip.min(1 << 40));
         for transport in TRANSPORTS.into_iter().filter(|it| *it != "udp") {
-            let most = Exchange { sent: u64::MAX, received: u64::MAX, rounds: u32::MAX };
+            let most = ExchangeProfile { sent: u64::MAX, received: u64::MAX, rounds: u32::MAX };
             assert!(predict(transport, &path, most, true).unwrap() > Duration::ZERO);
         }
     }

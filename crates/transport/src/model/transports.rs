@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::exchange::Exchange;
-use super::flow::{Control, Flow, Link};
-use super::path::{Direction, Path};
+use super::exchange::ExchangeProfile;
+use super::flow::{FlowModel, ModeledLink, RateControlModel};
+use super::path::{NetworkPath, PathDirection};
 
 /// The transports that [`predict`] knows.
 pub const TRANSPORTS: [&str; 7] = ["tcp", "mptcp", "sabul", "burst", "quic", "udp", "micss"];
 
 /// Why a transport cannot be used on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Unusable {
+pub enum UnusableTransportError {
     /// There is no such transport, or nothing is known of it.
     #[error("its cost is not known")]
     Unknown,
@@ -34,7 +34,7 @@ const MAX_UDP_LOSS: f64 = 1e-4;
 const MAX_ROUNDS: u32 = 64;
 
 /// What a transport costs besides the network.
-struct Cost {
+struct TransportCost {
     /// Round trips before the first byte of the program may be sent, with Noise and without.
     setup: f64,
     setup_insecure: f64,
@@ -48,7 +48,7 @@ struct Cost {
     copies: f64,
 }
 
-const TCP: Cost = Cost {
+const TCP: TransportCost = TransportCost {
     setup: 2.0,
     setup_insecure: 1.0,
     fixed: 0.3e-3,
@@ -68,35 +68,35 @@ const PACKET_LEN: f64 = 1500.0;
 /// If the transport cannot be used on the path.
 pub fn predict(
     transport: &str,
-    path: &Path,
-    exchange: Exchange,
+    path: &NetworkPath,
+    exchange: ExchangeProfile,
     is_secure: bool,
-) -> Result<Duration, Unusable> {
-    let cost = cost(transport).ok_or(Unusable::Unknown)?;
+) -> Result<Duration, UnusableTransportError> {
+    let cost = cost(transport).ok_or(UnusableTransportError::Unknown)?;
     let is_tcp = matches!(transport, "tcp" | "mptcp" | "micss");
     if !is_tcp && !path.udp_passes {
-        return Err(Unusable::NoUdp);
+        return Err(UnusableTransportError::NoUdp);
     }
     if transport == "mptcp" && !path.has_mptcp {
-        return Err(Unusable::NoMptcp);
+        return Err(UnusableTransportError::NoMptcp);
     }
     if transport == "udp" && path.loss > MAX_UDP_LOSS {
-        return Err(Unusable::Loss);
+        return Err(UnusableTransportError::Loss);
     }
     let round_trip = path.round_trip.as_secs_f64().max(1e-6);
-    let flow = |direction: &Direction| {
+    let flow = |direction: &PathDirection| {
         let rate = (direction.rate / PACKET_LEN / cost.copies)
             .min(cost.processing / cost.payload)
             .min(direction.reading_rate / cost.payload);
         let window = if is_tcp { direction.tcp_window } else { f64::MAX };
-        let link = Link {
+        let link = ModeledLink {
             round_trip,
             rate: rate.max(0.1),
             queue: direction.queue.as_secs_f64(),
             loss: path.loss.clamp(0.0, 0.9),
             max_window: (window / cost.payload).max(1.0),
         };
-        Flow::new(link, control(transport, direction))
+        FlowModel::new(link, control(transport, direction))
     };
     let (mut up, mut down) = (flow(&path.up), flow(&path.down));
     let rounds = exchange.rounds();
@@ -114,28 +114,39 @@ pub fn predict(
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-fn control(transport: &str, direction: &Direction) -> Control {
+fn control(transport: &str, direction: &PathDirection) -> RateControlModel {
     match transport {
-        "sabul" => Control::Growing { start: 16.0, factor: 2.0, share: 0.9 },
-        "quic" => Control::Growing { start: 100.0, factor: 1.65, share: 1.0 },
-        "burst" => Control::Measured { share: 0.97, unrepaired: 0.1 },
-        "udp" => Control::Measured { share: 0.9, unrepaired: 1.0 },
-        _ => Control::Tcp(direction.congestion),
+        "sabul" => RateControlModel::Growing { start: 16.0, factor: 2.0, share: 0.9 },
+        "quic" => RateControlModel::Growing { start: 100.0, factor: 1.65, share: 1.0 },
+        "burst" => RateControlModel::Measured { share: 0.97, unrepaired: 0.1 },
+        "udp" => RateControlModel::Measured { share: 0.9, unrepaired: 1.0 },
+        _ => RateControlModel::Tcp(direction.congestion),
     }
 }
 
-fn cost(transport: &str) -> Option<Cost> {
-    let udp = Cost { fixed: 1e-3, payload: 1456.0, processing: 300e6, ..TCP };
+fn cost(transport: &str) -> Option<TransportCost> {
+    let udp = TransportCost { fixed: 1e-3, payload: 1456.0, processing: 300e6, ..TCP };
     Some(match transport {
         "tcp" => TCP,
-        "mptcp" => Cost { fixed: 0.5e-3, payload: 1428.0, processing: 600e6, ..TCP },
+        "mptcp" => TransportCost { fixed: 0.5e-3, payload: 1428.0, processing: 600e6, ..TCP },
         "micss" => {
             let (setup, setup_insecure) = (3.0, 3.0);
-            Cost { setup, setup_insecure, fixed: 2e-3, processing: 300e6, copies: 2.0, ..TCP }
+            TransportCost {
+                setup,
+                setup_insecure,
+                fixed: 2e-3,
+                processing: 300e6,
+                copies: 2.0,
+                ..TCP
+            }
         }
-        "sabul" => Cost { setup: 3.0, setup_insecure: 2.0, processing: 250e6, ..udp },
-        "burst" => Cost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 250e6, ..udp },
-        "quic" => Cost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 200e6, ..udp },
+        "sabul" => TransportCost { setup: 3.0, setup_insecure: 2.0, processing: 250e6, ..udp },
+        "burst" => {
+            TransportCost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 250e6, ..udp }
+        }
+        "quic" => {
+            TransportCost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 200e6, ..udp }
+        }
         "udp" => udp,
         _ => return None,
     })

@@ -13,12 +13,12 @@ const MAX_WAITING: usize = 128;
 /// many more as there are handshakes.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedConnections {
-    state: Mutex<State>,
+    state: Mutex<AcceptedConnectionQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AcceptedConnectionQueue {
     waiting: VecDeque<Connection>,
     is_closed: bool,
 }
@@ -35,7 +35,10 @@ impl AcceptedConnections {
     }
 
     /// Waits for a connection, but not longer than `limit`. An error means that there will be none.
-    pub(super) fn pop(&self, limit: Option<Duration>) -> Result<Option<Connection>, Closed> {
+    pub(super) fn pop(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<Option<Connection>, AcceptQueueClosed> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut state = self.lock();
         loop {
@@ -45,7 +48,7 @@ impl AcceptedConnections {
                 return Ok(Some(connection));
             }
             if state.is_closed {
-                return Err(Closed);
+                return Err(AcceptQueueClosed);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -82,9 +85,9 @@ impl AcceptedConnections {
 
     fn wait<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, AcceptedConnectionQueue>,
         limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, AcceptedConnectionQueue> {
         match limit {
             Some(limit) => {
                 let waited = self.changed.wait_timeout(state, limit);
@@ -94,11 +97,11 @@ impl AcceptedConnections {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AcceptedConnectionQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// There will be no more connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub(super) struct AcceptQueueClosed;

@@ -9,10 +9,10 @@ use super::addresses::connect_first;
 use super::connection::Connection;
 use super::handshaking;
 use crate::address::resolve;
-use crate::choice::{Chosen, choose, connect_or_tcp, measure};
-use crate::error::{Error, Step};
-use crate::options::{Choice, Options, Security};
-use crate::protocol::relay::Token;
+use crate::choice::{TransportSelection, choose, connect_or_tcp, measure};
+use crate::error::{ConnectionStep, Error};
+use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
+use crate::protocol::relay::RelayToken;
 use crate::relay;
 use crate::stream::ByteStream;
 use crate::transports::{self, Transport, micss};
@@ -23,8 +23,8 @@ use crate::transports::{self, Transport, micss};
 /// # Errors
 /// When there is no connection within the time limits of the options, or the other end is not the
 /// expected one.
-pub fn connect(address: &str, options: &Options) -> Result<Connection, Error> {
-    if let Security::Noise { peers, .. } = &options.security {
+pub fn connect(address: &str, options: &ConnectionOptions) -> Result<Connection, Error> {
+    if let ConnectionSecurity::Noise { peers, .. } = &options.security {
         handshaking::expected(peers, address)?;
     }
     let (stream, chosen) = open(address, options)?;
@@ -33,15 +33,15 @@ pub fn connect(address: &str, options: &Options) -> Result<Connection, Error> {
         connection.set_choice(chosen);
     }
     let limited = connection.set_timeout(options.timeout);
-    limited.map_err(|error| Error::at(Step::Answer, address, error, None))?;
+    limited.map_err(|error| Error::at(ConnectionStep::Answer, address, error, None))?;
     Ok(connection)
 }
 
 /// A transport's connection, and how the transport was chosen, if it was.
-type Opened = (Arc<dyn ByteStream>, Option<Chosen>);
+type OpenedByteStream = (Arc<dyn ByteStream>, Option<TransportSelection>);
 
 /// The transport's connection, to the first of the name's addresses that answers.
-fn open(address: &str, options: &Options) -> Result<Opened, Error> {
+fn open(address: &str, options: &ConnectionOptions) -> Result<OpenedByteStream, Error> {
     if let Some((token, relay)) = address.split_once('@') {
         return Ok((open_relayed(address, token, relay, options)?, None));
     }
@@ -49,15 +49,15 @@ fn open(address: &str, options: &Options) -> Result<Opened, Error> {
         return Ok((open_channels(address, options)?, None));
     }
     let transport = match options.transport {
-        Choice::Auto => None,
-        Choice::Named(name) => Some(transports::named(name)?),
+        TransportChoice::Auto => None,
+        TransportChoice::Named(name) => Some(transports::named(name)?),
     };
     let of_attempt = options.clone();
     let opened = connect_first(&resolve(address)?, move |to| match transport {
         None => open_chosen(to, &of_attempt),
         Some(transport) => open_named(transport, to, &of_attempt).map(|stream| (stream, None)),
     });
-    let step = Step::Connect(transport.unwrap_or(transports::DEFAULT).name());
+    let step = ConnectionStep::Connect(transport.unwrap_or(transports::DEFAULT).name());
     opened.map_err(|error| Error::at(step, address, error, Some(options.connect_timeout)))
 }
 
@@ -65,7 +65,7 @@ fn open(address: &str, options: &Options) -> Result<Opened, Error> {
 fn open_named(
     transport: &dyn Transport,
     to: SocketAddr,
-    options: &Options,
+    options: &ConnectionOptions,
 ) -> io::Result<Arc<dyn ByteStream>> {
     if !transport.needs_path() || options.path.is_some() {
         return transport.connect(to, options);
@@ -74,28 +74,29 @@ fn open_named(
     let path = measure(to, options)?;
     let left = options.connect_timeout.saturating_sub(start.elapsed());
     let connect_timeout = left.max(options.connect_timeout / 4);
-    transport.connect(to, &Options { path, connect_timeout, ..options.clone() })
+    transport.connect(to, &ConnectionOptions { path, connect_timeout, ..options.clone() })
 }
 
 /// A connection of the transport that is expected to be the fastest; of TCP if that one does not
 /// connect.
-fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
+fn open_chosen(to: SocketAddr, options: &ConnectionOptions) -> io::Result<OpenedByteStream> {
     let mut chosen = choose(to, options);
     let path = options.path.or(chosen.estimate);
-    let options = Options { path, ..options.clone() };
+    let options = ConnectionOptions { path, ..options.clone() };
     let transport = transports::named(chosen.decision.transport).map_err(io::Error::other)?;
     let stream = match chosen.stream.take() {
         Some(Ok(stream)) => stream,
         Some(Err(error)) if transport.is_over_udp() => {
             let stream = transports::DEFAULT.connect(to, &options)?;
-            chosen.replaced(&error);
+            chosen.record_tcp_fallback(&error);
             stream
         }
         Some(Err(error)) => return Err(error),
         None if transport.is_over_udp() => {
-            let (stream, replaced) = connect_or_tcp(transport, to, &options, chosen.patience())?;
+            let (stream, replaced) =
+                connect_or_tcp(transport, to, &options, chosen.tcp_fallback_delay())?;
             if let Some(error) = replaced {
-                chosen.replaced(&error);
+                chosen.record_tcp_fallback(&error);
             }
             stream
         }
@@ -105,8 +106,8 @@ fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
 }
 
 /// A connection of MICSS, over a channel to each of the addresses.
-fn open_channels(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>, Error> {
-    if !matches!(options.transport, Choice::Auto | Choice::Named("micss")) {
+fn open_channels(address: &str, options: &ConnectionOptions) -> Result<Arc<dyn ByteStream>, Error> {
+    if !matches!(options.transport, TransportChoice::Auto | TransportChoice::Named("micss")) {
         let reason = "several addresses are for --transport micss only";
         return Err(Error::Address { address: address.to_owned(), reason });
     }
@@ -115,7 +116,7 @@ fn open_channels(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>
         channels.extend(resolve(part)?.first());
     }
     micss::connect(&channels, options)
-        .map_err(|error| Error::at(Step::Connect("micss"), address, error, None))
+        .map_err(|error| Error::at(ConnectionStep::Connect("micss"), address, error, None))
 }
 
 /// A connection to who waits at a relay under a token.
@@ -123,13 +124,13 @@ fn open_relayed(
     address: &str,
     token: &str,
     relay: &str,
-    options: &Options,
+    options: &ConnectionOptions,
 ) -> Result<Arc<dyn ByteStream>, Error> {
     let wrong = |reason| Error::Address { address: address.to_owned(), reason };
-    let token: Token = token.parse().map_err(|_| {
+    let token: RelayToken = token.parse().map_err(|_| {
         wrong("no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it")
     })?;
-    if !matches!(options.transport, Choice::Auto | Choice::Named("tcp")) {
+    if !matches!(options.transport, TransportChoice::Auto | TransportChoice::Named("tcp")) {
         return Err(wrong(
             "a relay passes on the bytes of one TCP connection, and no datagrams: leave \
              --transport out",
@@ -142,5 +143,5 @@ fn open_relayed(
             Err(error) => last = error,
         }
     }
-    Err(Error::at(Step::Relay, relay, last, Some(options.connect_timeout)))
+    Err(Error::at(ConnectionStep::Relay, relay, last, Some(options.connect_timeout)))
 }

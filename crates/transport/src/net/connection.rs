@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use keys::PublicKey;
-use records::{MAX_CHUNK_LEN, Opened, Opener, Record, Sealer};
+use keys::IdentityPublicKey;
+use records::{MAX_CHUNK_LEN, OpenedRecord, RecordBuffer, RecordOpener, RecordSealer};
 
-use crate::choice::{Chosen, Decision};
-use crate::error::{Error, Step};
-use crate::process::Process;
-use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
+use crate::choice::{TransportDecision, TransportSelection};
+use crate::error::{ConnectionStep, Error};
+use crate::process::OwningProcess;
+use crate::protocol::handshake::{
+    ACCEPTED, HandshakeRefusal, REFUSED, TransportHandshakeError, TransportSession,
+};
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{Transport, named};
 
@@ -23,55 +25,55 @@ use crate::transports::{Transport, named};
 /// [finished](Self::finish).
 #[derive(Debug)]
 pub struct Connection {
-    reader: Reader,
-    writer: Writer,
+    reader: ConnectionReader,
+    writer: ConnectionWriter,
 }
 
-/// The half of a connection that reads. A [`Writer`] that another thread has does not flush itself
-/// before this one reads.
-pub struct Reader {
-    shared: Arc<Shared>,
-    opening: Opening,
+/// The half of a connection that reads. A [`ConnectionWriter`] that another thread has does not
+/// flush itself before this one reads.
+pub struct ConnectionReader {
+    shared: Arc<ConnectionCore>,
+    opening: ConnectionReadState,
 }
 
 /// The half of a connection that writes.
-pub struct Writer {
-    shared: Arc<Shared>,
-    sealer: Option<Box<Sealer>>,
+pub struct ConnectionWriter {
+    shared: Arc<ConnectionCore>,
+    sealer: Option<Box<RecordSealer>>,
     /// What was written and not sent.
-    record: Record,
+    record: RecordBuffer,
     /// Whether the end that has connected is to be answered before anything else is sent.
     owes_answer: bool,
-    state: WriterState,
+    state: ConnectionWriterState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterState {
+enum ConnectionWriterState {
     Open,
     Finished,
     /// A part of a record may have been sent.
     Failed,
 }
 
-struct Shared {
-    process: Process,
+struct ConnectionCore {
+    process: OwningProcess,
     stream: Arc<dyn ByteStream>,
     /// The other end, in errors.
     name: String,
-    peer: Option<PublicKey>,
+    peer: Option<IdentityPublicKey>,
     sent: AtomicU64,
     received: AtomicU64,
     /// Whether the peer's end was read.
     has_ended: AtomicBool,
     /// How the transport was chosen, if it was.
-    chosen: OnceLock<Chosen>,
+    chosen: OnceLock<TransportSelection>,
     timeout_ms: AtomicU64,
-    /// By a [`Closer`].
+    /// By a [`ConnectionCloser`].
     is_closed: AtomicBool,
 }
 
 /// How what arrives becomes what is read.
-enum Opening {
+enum ConnectionReadState {
     /// As it is.
     Plain,
     /// As it is, after the answer to the end that has connected.
@@ -79,13 +81,13 @@ enum Opening {
     /// The answer is a refusal, whose reason is to follow.
     Refusing,
     /// Nothing can be read.
-    Refused(HandshakeError),
-    Noise(Box<Opener>),
+    Refused(TransportHandshakeError),
+    Noise(Box<RecordOpener>),
 }
 
 /// The answer to an end that has connected without encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum PlaintextAnswer {
     /// There is none, as the transport has a handshake of its own.
     Nothing,
     /// This end has connected: it is still to arrive.
@@ -98,7 +100,7 @@ pub(crate) enum Answer {
 
 /// What a connection has done so far, and what is known of its path.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Statistics {
+pub struct ConnectionStatistics {
     /// The bytes that were written and sent, as the program has written them.
     pub bytes_sent: u64,
     /// The bytes that were read.
@@ -109,38 +111,46 @@ pub struct Statistics {
 
 impl Connection {
     /// A connection that a handshake protects.
-    pub(crate) fn secure(stream: Arc<dyn ByteStream>, name: String, session: Session) -> Self {
-        let Session { sealer, opener, peer } = session;
+    pub(crate) fn secure(
+        stream: Arc<dyn ByteStream>,
+        name: String,
+        session: TransportSession,
+    ) -> Self {
+        let TransportSession { sealer, opener, peer } = session;
         Self::new(
             stream,
             name,
             Some(peer),
             Some(Box::new(sealer)),
-            Opening::Noise(Box::new(opener)),
+            ConnectionReadState::Noise(Box::new(opener)),
         )
     }
 
     /// A connection without encryption of its own.
-    pub(crate) fn plain(stream: Arc<dyn ByteStream>, name: String, answer: Answer) -> Self {
+    pub(crate) fn plain(
+        stream: Arc<dyn ByteStream>,
+        name: String,
+        answer: PlaintextAnswer,
+    ) -> Self {
         let peer = stream.peer();
         let opening = match answer {
-            Answer::Awaited => Opening::Unanswered,
-            Answer::Nothing | Answer::Owed => Opening::Plain,
+            PlaintextAnswer::Awaited => ConnectionReadState::Unanswered,
+            PlaintextAnswer::Nothing | PlaintextAnswer::Owed => ConnectionReadState::Plain,
         };
         let mut connection = Self::new(stream, name, peer, None, opening);
-        connection.writer.owes_answer = answer == Answer::Owed;
+        connection.writer.owes_answer = answer == PlaintextAnswer::Owed;
         connection
     }
 
     fn new(
         stream: Arc<dyn ByteStream>,
         name: String,
-        peer: Option<PublicKey>,
-        sealer: Option<Box<Sealer>>,
-        opening: Opening,
+        peer: Option<IdentityPublicKey>,
+        sealer: Option<Box<RecordSealer>>,
+        opening: ConnectionReadState,
     ) -> Self {
-        let shared = Arc::new(Shared {
-            process: Process::current(),
+        let shared = Arc::new(ConnectionCore {
+            process: OwningProcess::current(),
             stream,
             name,
             peer,
@@ -151,20 +161,21 @@ impl Connection {
             timeout_ms: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
-        let (record, owes_answer, state) = (Record::new(), false, WriterState::Open);
+        let (record, owes_answer, state) =
+            (RecordBuffer::new(), false, ConnectionWriterState::Open);
         Self {
-            reader: Reader { shared: shared.clone(), opening },
-            writer: Writer { shared, sealer, record, owes_answer, state },
+            reader: ConnectionReader { shared: shared.clone(), opening },
+            writer: ConnectionWriter { shared, sealer, record, owes_answer, state },
         }
     }
 
     /// Remembers how the transport was chosen.
-    pub(super) fn set_choice(&self, chosen: Chosen) {
+    pub(super) fn set_choice(&self, chosen: TransportSelection) {
         let _ = self.shared().chosen.set(chosen);
     }
 
     /// How the transport was chosen, if it was.
-    pub fn decision(&self) -> Option<&Decision> {
+    pub fn decision(&self) -> Option<&TransportDecision> {
         self.shared().chosen.get().map(|chosen| &chosen.decision)
     }
 
@@ -175,7 +186,7 @@ impl Connection {
     }
 
     /// The two halves, for two threads.
-    pub fn split(self) -> (Reader, Writer) {
+    pub fn split(self) -> (ConnectionReader, ConnectionWriter) {
         (self.reader, self.writer)
     }
 
@@ -199,7 +210,7 @@ impl Connection {
     }
 
     /// What it has done so far.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> ConnectionStatistics {
         self.shared().statistics()
     }
 
@@ -214,7 +225,7 @@ impl Connection {
     }
 
     /// The peer's key, unless the connection is insecure.
-    pub fn peer(&self) -> Option<PublicKey> {
+    pub fn peer(&self) -> Option<IdentityPublicKey> {
         self.shared().peer
     }
 
@@ -224,8 +235,8 @@ impl Connection {
     }
 
     /// Ends the connection from another thread, at once: whoever reads or writes gets an error.
-    pub fn closer(&self) -> Closer {
-        Closer(self.reader.shared.clone())
+    pub fn closer(&self) -> ConnectionCloser {
+        ConnectionCloser(self.reader.shared.clone())
     }
 
     /// Takes bytes as they arrive, which are not decrypted, so that those that were not read do not
@@ -234,20 +245,21 @@ impl Connection {
         self.shared().read(buffer)
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &ConnectionCore {
         &self.reader.shared
     }
 }
 
 /// Ends a connection from another thread.
 #[derive(Clone)]
-pub struct Closer(Arc<Shared>);
+pub struct ConnectionCloser(Arc<ConnectionCore>);
 
-impl Closer {
+impl ConnectionCloser {
     /// Whether a transport over UDP was chosen that delivers so much less than the path carries
     /// that it is worth trying TCP: UDP may be throttled.
     pub(crate) fn may_be_throttled(&self) -> bool {
-        let is_slow = |chosen: &Chosen| chosen.may_be_throttled(&self.0.stream.statistics());
+        let is_slow =
+            |chosen: &TransportSelection| chosen.may_be_throttled(&self.0.stream.statistics());
         self.0.is_over_udp() && self.0.chosen.get().is_some_and(is_slow)
     }
 
@@ -270,9 +282,9 @@ impl Closer {
     }
 }
 
-impl std::fmt::Debug for Closer {
+impl std::fmt::Debug for ConnectionCloser {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Closer").finish_non_exhaustive()
+        out.debug_struct("ConnectionCloser").finish_non_exhaustive()
     }
 }
 
@@ -293,7 +305,7 @@ impl Write for Connection {
     }
 }
 
-impl Read for Reader {
+impl Read for ConnectionReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
@@ -301,7 +313,7 @@ impl Read for Reader {
         self.shared.process.check()?;
         self.shared.wait_for_answer(&mut self.opening)?;
         let count = match &mut self.opening {
-            Opening::Noise(opener) => self.shared.open(opener, to)?,
+            ConnectionReadState::Noise(opener) => self.shared.open(opener, to)?,
             // There is no other after the answer.
             _ => self.shared.read(to)?,
         };
@@ -313,14 +325,14 @@ impl Read for Reader {
     }
 }
 
-impl Reader {
+impl ConnectionReader {
     /// See [`Connection::statistics`].
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> ConnectionStatistics {
         self.shared.statistics()
     }
 }
 
-impl Writer {
+impl ConnectionWriter {
     /// See [`Connection::complete`].
     pub fn complete(&self) {
         self.shared.complete();
@@ -331,7 +343,7 @@ impl Writer {
     /// # Errors
     /// If the connection fails before, or the peer closes it without reading to its end.
     pub fn finish(&mut self) -> io::Result<()> {
-        if self.state == WriterState::Finished {
+        if self.state == ConnectionWriterState::Finished {
             return Ok(());
         }
         self.shared.process.check()?;
@@ -347,17 +359,17 @@ impl Writer {
                 ended?;
             }
         }
-        self.state = WriterState::Finished;
+        self.state = ConnectionWriterState::Finished;
         match self.shared.stream.finish() {
             // The peer has gone after it has said that no more comes.
             Err(_) if self.shared.has_ended.load(Ordering::Relaxed) => Ok(()),
-            Err(error) => Err(self.shared.error(Step::Finish, error).into()),
+            Err(error) => Err(self.shared.error(ConnectionStep::Finish, error).into()),
             Ok(()) => Ok(()),
         }
     }
 
     /// See [`Connection::statistics`].
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> ConnectionStatistics {
         self.shared.statistics()
     }
 
@@ -375,14 +387,14 @@ impl Writer {
     fn check_open(&self) -> io::Result<()> {
         self.shared.process.check()?;
         match self.state {
-            WriterState::Open => Ok(()),
-            WriterState::Finished => Err(io::Error::from(io::ErrorKind::BrokenPipe)),
-            WriterState::Failed => Err(io::Error::from(io::ErrorKind::NotConnected)),
+            ConnectionWriterState::Open => Ok(()),
+            ConnectionWriterState::Finished => Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+            ConnectionWriterState::Failed => Err(io::Error::from(io::ErrorKind::NotConnected)),
         }
     }
 }
 
-impl Write for Writer {
+impl Write for ConnectionWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check_open()?;
         if self.sealer.is_none() && self.record.is_empty() && bytes.len() >= MAX_CHUNK_LEN {
@@ -407,7 +419,7 @@ impl Write for Writer {
         self.send_answer()?;
         let bytes = match &mut self.sealer {
             Some(sealer) => sealer.seal(&mut self.record),
-            None => self.record.take_plain(),
+            None => self.record.take_plaintext(),
         };
         self.shared.write_all(bytes, &mut self.state)?;
         self.shared.sent.fetch_add(len as u64, Ordering::Relaxed);
@@ -415,17 +427,17 @@ impl Write for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ConnectionWriter {
     fn drop(&mut self) {
         // Nobody is there to take an error; the peer sees that the stream has no end.
-        let is_open = self.state == WriterState::Open && !self.shared.process.is_other();
+        let is_open = self.state == ConnectionWriterState::Open && !self.shared.process.is_other();
         if is_open && !std::thread::panicking() {
             let _ = self.finish();
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for ConnectionCore {
     fn drop(&mut self) {
         if self.stream.has_threads() && self.process.is_other() {
             // They may have held its locks when this process was forked.
@@ -434,7 +446,7 @@ impl Drop for Shared {
     }
 }
 
-impl Shared {
+impl ConnectionCore {
     fn is_over_udp(&self) -> bool {
         named(self.stream.transport()).is_ok_and(Transport::is_over_udp)
     }
@@ -451,21 +463,21 @@ impl Shared {
         self.stream.set_timeout(timeout)
     }
 
-    fn statistics(&self) -> Statistics {
-        Statistics {
+    fn statistics(&self) -> ConnectionStatistics {
+        ConnectionStatistics {
             bytes_sent: self.sent.load(Ordering::Relaxed),
             bytes_received: self.received.load(Ordering::Relaxed),
             path: self.stream.statistics(),
         }
     }
 
-    fn error(&self, step: Step, error: io::Error) -> Error {
+    fn error(&self, step: ConnectionStep, error: io::Error) -> Error {
         let ms = self.timeout_ms.load(Ordering::Relaxed);
         let limit = (ms > 0).then(|| Duration::from_millis(ms));
         Error::at(step, &self.name, error, limit)
     }
 
-    fn security(&self, source: HandshakeError) -> io::Error {
+    fn security(&self, source: TransportHandshakeError) -> io::Error {
         Error::Security { peer: self.name.clone(), source }.into()
     }
 
@@ -479,18 +491,18 @@ impl Shared {
                 }
                 read => read,
             };
-            return read.map_err(|error| self.error(Step::Read, error).into());
+            return read.map_err(|error| self.error(ConnectionStep::Read, error).into());
         }
     }
 
-    fn write_all(&self, mut bytes: &[u8], state: &mut WriterState) -> io::Result<()> {
+    fn write_all(&self, mut bytes: &[u8], state: &mut ConnectionWriterState) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    *state = WriterState::Failed;
-                    return Err(self.error(Step::Write, error).into());
+                    *state = ConnectionWriterState::Failed;
+                    return Err(self.error(ConnectionStep::Write, error).into());
                 }
             }
         }
@@ -498,20 +510,22 @@ impl Shared {
     }
 
     /// Takes what answers an end that has connected without encryption.
-    fn wait_for_answer(&self, opening: &mut Opening) -> io::Result<()> {
+    fn wait_for_answer(&self, opening: &mut ConnectionReadState) -> io::Result<()> {
         loop {
             *opening = match opening {
-                Opening::Plain | Opening::Noise(_) => return Ok(()),
-                Opening::Unanswered => match self.read_byte()? {
-                    ACCEPTED => Opening::Plain,
-                    REFUSED => Opening::Refusing,
-                    _ => Opening::Refused(HandshakeError::WrongReply),
+                ConnectionReadState::Plain | ConnectionReadState::Noise(_) => return Ok(()),
+                ConnectionReadState::Unanswered => match self.read_byte()? {
+                    ACCEPTED => ConnectionReadState::Plain,
+                    REFUSED => ConnectionReadState::Refusing,
+                    _ => ConnectionReadState::Refused(TransportHandshakeError::WrongReply),
                 },
-                Opening::Refusing => match Refusal::parse(self.read_byte()?) {
-                    Ok(refusal) => Opening::Refused(HandshakeError::Refused(refusal)),
-                    Err(error) => Opening::Refused(error),
+                ConnectionReadState::Refusing => match HandshakeRefusal::parse(self.read_byte()?) {
+                    Ok(refusal) => {
+                        ConnectionReadState::Refused(TransportHandshakeError::Refused(refusal))
+                    }
+                    Err(error) => ConnectionReadState::Refused(error),
                 },
-                Opening::Refused(why) => return Err(self.security(why.clone())),
+                ConnectionReadState::Refused(why) => return Err(self.security(why.clone())),
             };
         }
     }
@@ -524,29 +538,33 @@ impl Shared {
         }
     }
 
-    fn open(&self, opener: &mut Opener, to: &mut [u8]) -> io::Result<usize> {
+    fn open(&self, opener: &mut RecordOpener, to: &mut [u8]) -> io::Result<usize> {
         loop {
             let opened = opener.poll();
             match opened.map_err(|_| io::Error::from(Error::Changed { peer: self.name.clone() }))? {
-                Opened::Data => return Ok(opener.read(to)),
-                Opened::End => return Ok(0),
-                Opened::Incomplete => match self.read(opener.space())? {
+                OpenedRecord::Data => return Ok(opener.read(to)),
+                OpenedRecord::End => return Ok(0),
+                OpenedRecord::Incomplete => match self.read(opener.receive_space())? {
                     0 => return Err(Error::Truncated { peer: self.name.clone() }.into()),
-                    count => opener.filled(count),
+                    count => opener.commit_received(count),
                 },
             }
         }
     }
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for ConnectionReader {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Reader").field("peer", &self.shared.name).finish_non_exhaustive()
+        out.debug_struct("ConnectionReader")
+            .field("peer", &self.shared.name)
+            .finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Writer {
+impl std::fmt::Debug for ConnectionWriter {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Writer").field("peer", &self.shared.name).finish_non_exhaustive()
+        out.debug_struct("ConnectionWriter")
+            .field("peer", &self.shared.name)
+            .finish_non_exhaustive()
     }
 }

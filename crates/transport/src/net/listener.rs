@@ -13,15 +13,15 @@ use service::log::LogRateLimiter;
 use tracing::warn;
 
 use super::accepted::AcceptedConnections;
-use super::connection::{Answer, Connection};
+use super::connection::{Connection, PlaintextAnswer};
 use super::handshaking;
-use super::pending::{Admission, PendingConnections};
+use super::pending::{HandshakeAdmission, PendingHandshakes};
 use crate::address::resolve;
-use crate::error::{Error, Step};
-use crate::options::Options;
-use crate::process::Process;
-use crate::protocol::relay::Token;
-use crate::relay::Registration;
+use crate::error::{ConnectionStep, Error};
+use crate::options::ConnectionOptions;
+use crate::process::OwningProcess;
+use crate::protocol::relay::RelayToken;
+use crate::relay::RelayRegistration;
 use crate::stream::ByteStream;
 use crate::transports::{DatagramListener, micss, tcp};
 
@@ -46,16 +46,16 @@ const STACK_LEN: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    process: Process,
-    shared: Arc<Shared>,
+    process: OwningProcess,
+    shared: Arc<ListenerCore>,
 }
 
-struct Shared {
-    options: Options,
-    sources: Sources,
+struct ListenerCore {
+    options: ConnectionOptions,
+    sources: ConnectionSource,
     /// The server of MICSS, once there is a channel.
-    micss: Mutex<Option<Arc<micss::Receiving>>>,
-    pending: PendingConnections,
+    micss: Mutex<Option<Arc<micss::MicssStreamListener>>>,
+    pending: PendingHandshakes,
     accepted: AcceptedConnections,
     /// The number of threads that accept.
     accepting: AtomicUsize,
@@ -64,16 +64,16 @@ struct Shared {
 }
 
 /// Where connections come from.
-enum Sources {
+enum ConnectionSource {
     /// Sockets of TCP and UDP with one port number.
-    Sockets(tcp::Listener, DatagramListener),
+    Sockets(tcp::TcpTransportListener, DatagramListener),
     /// A relay.
-    Relay(Registration),
+    Relay(RelayRegistration),
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for ListenerCore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Shared").finish_non_exhaustive()
+        out.debug_struct("ListenerCore").finish_non_exhaustive()
     }
 }
 
@@ -83,8 +83,8 @@ impl Listener {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn bind(address: &str, options: &Options) -> Result<Self, Error> {
-        let failed = |error| Error::at(Step::Listen, address, error, None);
+    pub fn bind(address: &str, options: &ConnectionOptions) -> Result<Self, Error> {
+        let failed = |error| Error::at(ConnectionStep::Listen, address, error, None);
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for candidate in resolve(address)? {
             match bind(candidate, options) {
@@ -100,41 +100,45 @@ impl Listener {
     /// # Errors
     /// When the relay's address is wrong, or the system gives no random bytes or threads. A relay
     /// that does not answer is asked again and again.
-    pub fn via(relay: &str, options: &Options) -> Result<(Self, Token), Error> {
+    pub fn via(relay: &str, options: &ConnectionOptions) -> Result<(Self, RelayToken), Error> {
         let addresses = resolve(relay)?;
         let address = addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
         let registration =
-            Registration::new(addresses, &options.security).map_err(Error::Random)?;
+            RelayRegistration::new(addresses, &options.security).map_err(Error::Random)?;
         let token = registration.token();
-        let listener = Self::new(address, Sources::Relay(registration), options.clone());
+        let listener = Self::new(address, ConnectionSource::Relay(registration), options.clone());
         let shared = listener.shared.clone();
-        let accepting = shared.accepting(Shared::accept_relayed);
+        let accepting = shared.accepting(ListenerCore::accept_relayed);
         let spawned = thread::Builder::new().name("transport-relay".into()).spawn(accepting);
-        spawned.map_err(|error| Error::at(Step::Listen, relay, error, None))?;
+        spawned.map_err(|error| Error::at(ConnectionStep::Listen, relay, error, None))?;
         Ok((listener, token))
     }
 
-    fn new(address: SocketAddr, sources: Sources, options: Options) -> Self {
-        let shared = Arc::new(Shared {
+    fn new(address: SocketAddr, sources: ConnectionSource, options: ConnectionOptions) -> Self {
+        let shared = Arc::new(ListenerCore {
             options,
             sources,
             micss: Mutex::default(),
-            pending: PendingConnections::default(),
+            pending: PendingHandshakes::default(),
             accepted: AcceptedConnections::default(),
             accepting: AtomicUsize::new(0),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        Self { address, process: Process::current(), shared }
+        Self { address, process: OwningProcess::current(), shared }
     }
 
-    fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
+    fn start(
+        tcp: tcp::TcpTransportListener,
+        udp: DatagramListener,
+        options: ConnectionOptions,
+    ) -> io::Result<Self> {
         let address = tcp.local_addr()?;
-        let listener = Self::new(address, Sources::Sockets(tcp, udp), options);
+        let listener = Self::new(address, ConnectionSource::Sockets(tcp, udp), options);
         let shared = listener.shared.clone();
-        let accepting = shared.accepting(Shared::accept_datagrams);
+        let accepting = shared.accepting(ListenerCore::accept_datagrams);
         thread::Builder::new().name("transport-udp".into()).spawn(accepting)?;
-        let accepting = shared.accepting(Shared::accept);
+        let accepting = shared.accepting(ListenerCore::accept);
         thread::Builder::new().name("transport-tcp".into()).spawn(accepting)?;
         Ok(listener)
     }
@@ -170,10 +174,13 @@ impl Listener {
 }
 
 /// Sockets of TCP and UDP with one port number.
-fn bind(address: SocketAddr, options: &Options) -> io::Result<(tcp::Listener, DatagramListener)> {
+fn bind(
+    address: SocketAddr,
+    options: &ConnectionOptions,
+) -> io::Result<(tcp::TcpTransportListener, DatagramListener)> {
     let mut attempts = 0;
     loop {
-        let tcp = tcp::Listener::bind(address, options)?;
+        let tcp = tcp::TcpTransportListener::bind(address, options)?;
         match DatagramListener::bind(tcp.local_addr()?, options) {
             Ok(udp) => return Ok((tcp, udp)),
             // The system has chosen a port of TCP that is in use with UDP.
@@ -197,11 +204,11 @@ impl Drop for Listener {
         }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         match &self.shared.sources {
-            Sources::Sockets(tcp, udp) => {
+            ConnectionSource::Sockets(tcp, udp) => {
                 tcp.close();
                 udp.close();
             }
-            Sources::Relay(registration) => registration.close(),
+            ConnectionSource::Relay(registration) => registration.close(),
         }
         if let Some(micss) = &*self.shared.micss.lock().unwrap_or_else(PoisonError::into_inner) {
             micss.close();
@@ -211,7 +218,7 @@ impl Drop for Listener {
     }
 }
 
-impl Shared {
+impl ListenerCore {
     /// What a thread does that accepts by `work`. When the last one ends, no connection will come.
     fn accepting<W: FnOnce(&Arc<Self>)>(self: &Arc<Self>, work: W) -> impl FnOnce() + use<W> {
         let shared = self.clone();
@@ -226,7 +233,7 @@ impl Shared {
 
     /// Accepts connections of TCP until the listener is closed.
     fn accept(self: &Arc<Self>) {
-        let Sources::Sockets(tcp, _) = &self.sources else { return };
+        let ConnectionSource::Sockets(tcp, _) = &self.sources else { return };
         let mut failures = LogRateLimiter::default();
         while !self.is_closed.load(Ordering::Relaxed) {
             match tcp.accept(&self.options) {
@@ -238,7 +245,7 @@ impl Shared {
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     // Usually too many files are open; an immediate retry would fail again.
-                    if let Some(so_often) = failures.happened() {
+                    if let Some(so_often) = failures.count_event() {
                         warn!(%error, so_often, "cannot accept connections for a moment");
                     }
                     thread::sleep(PAUSE);
@@ -249,7 +256,7 @@ impl Shared {
 
     /// Accepts connections over UDP until the listener is closed or its socket has failed.
     fn accept_datagrams(self: &Arc<Self>) {
-        let Sources::Sockets(_, udp) = &self.sources else { return };
+        let ConnectionSource::Sockets(_, udp) = &self.sources else { return };
         loop {
             match udp.accept() {
                 Ok(stream) => {
@@ -271,7 +278,7 @@ impl Shared {
 
     /// Accepts connections through a relay until the listener is closed.
     fn accept_relayed(self: &Arc<Self>) {
-        let Sources::Relay(registration) = &self.sources else { return };
+        let ConnectionSource::Relay(registration) = &self.sources else { return };
         let mut pause = PAUSE;
         while !self.is_closed.load(Ordering::Relaxed) {
             match registration.accept(&self.options) {
@@ -290,7 +297,7 @@ impl Shared {
     }
 
     /// Accepts the streams of MICSS until the listener is closed.
-    fn accept_joined(self: &Arc<Self>, micss: &Arc<micss::Receiving>) {
+    fn accept_joined(self: &Arc<Self>, micss: &Arc<micss::MicssStreamListener>) {
         while let Ok(stream) = micss.accept() {
             self.begin(&stream, None);
         }
@@ -298,15 +305,15 @@ impl Shared {
 
     /// Begins with a connection: with its handshake, or, if it is one of TCP, a channel of MICSS.
     /// That of a transport with a handshake of its own is accepted.
-    fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>, tcp: Option<Arc<tcp::Stream>>) {
+    fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>, tcp: Option<Arc<tcp::TcpByteStream>>) {
         if stream.peer().is_some() {
             let name = stream.peer_addr().to_string();
-            self.hand_to_program(Connection::plain(stream.clone(), name, Answer::Nothing));
+            self.hand_to_program(Connection::plain(stream.clone(), name, PlaintextAnswer::Nothing));
             return;
         }
         let (shared, begun) = (self.clone(), stream.clone());
         let is_begun = match self.pending.add(stream) {
-            Admission::Admitted => spawn(move || {
+            HandshakeAdmission::Admitted => spawn(move || {
                 let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
                 let connection = if is_channel { None } else { shared.handshake(&begun) };
                 // Before the program has the connection, which a closed listener does not end.
@@ -315,11 +322,11 @@ impl Shared {
                     shared.hand_to_program(connection);
                 }
             }),
-            Admission::Busy => spawn(move || {
+            HandshakeAdmission::Busy => spawn(move || {
                 handshaking::refuse_busy(&*begun);
                 shared.pending.refused();
             }),
-            Admission::Closed => false,
+            HandshakeAdmission::Closed => false,
         };
         if !is_begun {
             self.pending.remove(stream);
@@ -328,7 +335,7 @@ impl Shared {
     }
 
     /// Whether the connection is a channel of MICSS, whose server has it then.
-    fn hand_over(self: &Arc<Self>, stream: &tcp::Stream) -> bool {
+    fn hand_over(self: &Arc<Self>, stream: &tcp::TcpByteStream) -> bool {
         let limit = self.options.handshake_timeout;
         // If that fails, so does the handshake, which names the step.
         let _ = stream.set_timeout(Some(limit));
@@ -344,12 +351,12 @@ impl Shared {
     }
 
     /// The server of MICSS, which runs from the first channel on.
-    fn micss(self: &Arc<Self>) -> io::Result<Arc<micss::Receiving>> {
+    fn micss(self: &Arc<Self>) -> io::Result<Arc<micss::MicssStreamListener>> {
         let mut server = self.micss.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = &*server {
             return Ok(server.clone());
         }
-        let started = Arc::new(micss::Receiving::start()?);
+        let started = Arc::new(micss::MicssStreamListener::start()?);
         let (shared, accepting) = (self.clone(), started.clone());
         let work = move || shared.accept_joined(&accepting);
         thread::Builder::new().name("transport-micss".into()).spawn(work)?;
@@ -365,7 +372,7 @@ impl Shared {
         };
         let log = |error: &Error| {
             let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(so_often) = refused.happened() {
+            if let Some(so_often) = refused.count_event() {
                 warn!(so_often, "no connection: {error}");
             }
         };

@@ -23,16 +23,16 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The connections in a handshake.
 #[derive(Default)]
-pub(super) struct PendingConnections(Mutex<State>);
+pub(super) struct PendingHandshakes(Mutex<PendingHandshakeQueue>);
 
 #[derive(Default)]
-struct State {
+struct PendingHandshakeQueue {
     /// Oldest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PendingHandshake>,
     refused: usize,
 }
 
-struct Entry {
+struct PendingHandshake {
     source: IpAddr,
     stream: Arc<dyn ByteStream>,
     since: Instant,
@@ -42,36 +42,40 @@ struct Entry {
 
 /// What becomes of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum HandshakeAdmission {
     /// Its handshake may begin.
     Admitted,
-    /// It is to be told that there is no room, until [`PendingConnections::refused`] is called.
+    /// It is to be told that there is no room, until [`PendingHandshakes::refused`] is called.
     Busy,
     /// It is to be closed: too many are told so already.
     Closed,
 }
 
-impl PendingConnections {
+impl PendingHandshakes {
     /// Adds a connection. If there are too many, one whose first message has not come is ended:
     /// that of the source with the most if the new one's source has fewer, or else one of the same
     /// source that has been silent for a while. If there is none, the new one is not admitted.
-    pub(super) fn add(&self, stream: &Arc<dyn ByteStream>) -> Admission {
+    pub(super) fn add(&self, stream: &Arc<dyn ByteStream>) -> HandshakeAdmission {
         let source = source(stream.peer_addr().ip());
         let mut state = self.lock();
-        if let Some(full) = state.full_source(source) {
+        if let Some(full) = state.source_to_evict_from(source) {
             let min_age = if full == source { SILENCE_TIMEOUT } else { Duration::ZERO };
-            if !state.end_silent(full, min_age) {
+            if !state.evict_silent(full, min_age) {
                 if state.refused >= MAX_REFUSED {
-                    return Admission::Closed;
+                    return HandshakeAdmission::Closed;
                 }
                 state.refused += 1;
-                return Admission::Busy;
+                return HandshakeAdmission::Busy;
             }
         }
-        let entry =
-            Entry { source, stream: stream.clone(), since: Instant::now(), is_requested: false };
+        let entry = PendingHandshake {
+            source,
+            stream: stream.clone(),
+            since: Instant::now(),
+            is_requested: false,
+        };
         state.entries.push_back(entry);
-        Admission::Admitted
+        HandshakeAdmission::Admitted
     }
 
     /// The first message of a connection has come: from now on no other one takes its place.
@@ -99,14 +103,14 @@ impl PendingConnections {
         self.lock().entries.drain(..).for_each(|entry| entry.stream.close());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PendingHandshakeQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PendingHandshakeQueue {
     /// The source of which a connection has to end before one of `source` is added, if one has to.
-    fn full_source(&self, source: IpAddr) -> Option<IpAddr> {
+    fn source_to_evict_from(&self, source: IpAddr) -> Option<IpAddr> {
         let mut counts = HashMap::new();
         for entry in &self.entries {
             *counts.entry(entry.source).or_insert(0) += 1;
@@ -124,7 +128,7 @@ impl State {
 
     /// Ends the oldest connection of a source whose first message has not come in this time.
     /// Returns whether there is one.
-    fn end_silent(&mut self, source: IpAddr, min_age: Duration) -> bool {
+    fn evict_silent(&mut self, source: IpAddr, min_age: Duration) -> bool {
         let silent = self.entries.iter().position(|entry| {
             entry.source == source && !entry.is_requested && entry.since.elapsed() >= min_age
         });
@@ -200,44 +204,44 @@ mod tests {
 
     #[test]
     fn a_crowd_of_one_source_is_told_that_there_is_no_room() {
-        let pending = PendingConnections::default();
+        let pending = PendingHandshakes::default();
         let (first, stream) = of(1);
-        assert_eq!(pending.add(&stream), Admission::Admitted);
+        assert_eq!(pending.add(&stream), HandshakeAdmission::Admitted);
         for _ in 1..MAX_OF_SOURCE {
-            assert_eq!(pending.add(&of(1).1), Admission::Admitted);
+            assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Admitted);
         }
         for _ in 0..MAX_REFUSED {
-            assert_eq!(pending.add(&of(1).1), Admission::Busy);
+            assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         }
-        assert_eq!(pending.add(&of(1).1), Admission::Closed);
+        assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Closed);
         pending.refused();
-        assert_eq!(pending.add(&of(1).1), Admission::Busy);
+        assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         assert!(!is_closed(&first));
         // Another source is not concerned.
-        assert_eq!(pending.add(&of(2).1), Admission::Admitted);
+        assert_eq!(pending.add(&of(2).1), HandshakeAdmission::Admitted);
     }
 
     #[test]
     fn a_source_with_few_takes_the_place_of_a_silent_one_of_the_source_with_the_most() {
-        let pending = PendingConnections::default();
+        let pending = PendingHandshakes::default();
         let (asked, silent) = (of(1), of(1));
-        assert_eq!(pending.add(&asked.1), Admission::Admitted);
-        assert_eq!(pending.add(&silent.1), Admission::Admitted);
+        assert_eq!(pending.add(&asked.1), HandshakeAdmission::Admitted);
+        assert_eq!(pending.add(&silent.1), HandshakeAdmission::Admitted);
         pending.requested(&asked.1);
         for _ in 2..MAX_OF_SOURCE {
-            assert_eq!(pending.add(&of(1).1), Admission::Admitted);
+            assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Admitted);
         }
         for _ in 0..MAX_OF_SOURCE {
-            assert_eq!(pending.add(&of(2).1), Admission::Admitted);
+            assert_eq!(pending.add(&of(2).1), HandshakeAdmission::Admitted);
         }
         // All places are taken, and both sources have as many.
-        assert_eq!(pending.add(&of(1).1), Admission::Busy);
+        assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         pending.remove(&asked.1);
-        assert_eq!(pending.add(&asked.1), Admission::Admitted);
+        assert_eq!(pending.add(&asked.1), HandshakeAdmission::Admitted);
         pending.requested(&asked.1);
         let many: Vec<_> = (0..MAX_OF_SOURCE / 2).map(|_| of(3)).collect();
         for (_, stream) in &many {
-            assert_eq!(pending.add(stream), Admission::Admitted);
+            assert_eq!(pending.add(stream), HandshakeAdmission::Admitted);
         }
         assert!(is_closed(&silent.0) && !is_closed(&asked.0));
         assert!(many.iter().all(|(fake, _)| !is_closed(fake)));
@@ -245,6 +249,6 @@ mod tests {
         for entry in &mut pending.lock().entries {
             entry.is_requested = true;
         }
-        assert_eq!(pending.add(&of(4).1), Admission::Busy);
+        assert_eq!(pending.add(&of(4).1), HandshakeAdmission::Busy);
     }
 }

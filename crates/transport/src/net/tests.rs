@@ -5,25 +5,25 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
 use super::*;
-use crate::error::{Error, Step};
-use crate::options::{Choice, Options, Security};
-use crate::protocol::handshake::{HandshakeError, Refusal};
+use crate::error::{ConnectionStep, Error};
+use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
+use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
 }
 
-fn listener(security: Security) -> (Listener, String) {
-    let listener = Listener::bind("127.0.0.1:0", &Options::new(security)).unwrap();
+fn listener(security: ConnectionSecurity) -> (Listener, String) {
+    let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security)).unwrap();
     let address = listener.local_addr().to_string();
     (listener, address)
 }
 
-fn pinned(own: u8, peer: u8) -> Security {
-    Security::pinned(secret(own), vec![secret(peer).public()])
+fn pinned(own: u8, peer: u8) -> ConnectionSecurity {
+    ConnectionSecurity::pinned(secret(own), vec![secret(peer).public()])
 }
 
 /// Bytes that differ at every place.
@@ -36,12 +36,19 @@ fn all() -> impl Iterator<Item = &'static str> {
     crate::names().map(|(name, _)| name)
 }
 
-fn options(transport: &'static str, security: Security) -> Options {
-    Options { transport: Choice::Named(transport), ..Options::new(security) }
+fn options(transport: &'static str, security: ConnectionSecurity) -> ConnectionOptions {
+    ConnectionOptions {
+        transport: TransportChoice::Named(transport),
+        ..ConnectionOptions::new(security)
+    }
 }
 
 /// Both ends of a connection.
-fn pair(transport: &'static str, server: Security, client: Security) -> (Connection, Connection) {
+fn pair(
+    transport: &'static str,
+    server: ConnectionSecurity,
+    client: ConnectionSecurity,
+) -> (Connection, Connection) {
     let (listener, address) = listener(server);
     // Two channels.
     let address = if transport == "micss" { format!("{address},{address}") } else { address };
@@ -55,7 +62,8 @@ fn pair(transport: &'static str, server: Security, client: Security) -> (Connect
 #[test]
 fn all_arrives_of_a_sender_that_reads_nothing() {
     let secure = all().map(|transport| (transport, pinned(2, 1), pinned(1, 2)));
-    let insecure = all().map(|transport| (transport, Security::Insecure, Security::Insecure));
+    let insecure = all()
+        .map(|transport| (transport, ConnectionSecurity::Insecure, ConnectionSecurity::Insecure));
     for (transport, server, client) in secure.chain(insecure) {
         let (mut one, mut two) = pair(transport, server, client);
         // An error rather than a test without an end, if the systems' buffers are too small for it.
@@ -84,9 +92,10 @@ fn all_arrives_of_a_sender_that_reads_nothing() {
 #[test]
 fn bytes_of_both_directions_arrive_whole_and_in_order() {
     let secure = all().map(|transport| (transport, pinned(2, 1), pinned(1, 2)));
-    let insecure = all().map(|transport| (transport, Security::Insecure, Security::Insecure));
+    let insecure = all()
+        .map(|transport| (transport, ConnectionSecurity::Insecure, ConnectionSecurity::Insecure));
     for (transport, server, client) in secure.chain(insecure) {
-        let is_secure = matches!(server, Security::Noise { .. });
+        let is_secure = matches!(server, ConnectionSecurity::Noise { .. });
         let (mut one, mut two) = pair(transport, server, client);
         let expected = is_secure.then(|| (secret(2).public(), secret(1).public()));
         assert_eq!(one.peer().zip(two.peer()), expected);
@@ -145,7 +154,7 @@ fn the_halves_work_in_two_threads() {
 /// hands over UDP when the listener gets full are still connected.
 fn crowd(
     transport: &'static str,
-    security: [Security; 2],
+    security: [ConnectionSecurity; 2],
     len: usize,
     is_prompt: bool,
 ) -> [usize; 2] {
@@ -207,7 +216,10 @@ fn crowd(
 #[test]
 fn a_crowd_of_one_address_is_served() {
     for transport in all().filter(|name| *name != "micss") {
-        for security in [[Security::Insecure, Security::Insecure], [pinned(2, 1), pinned(1, 2)]] {
+        for security in [
+            [ConnectionSecurity::Insecure, ConnectionSecurity::Insecure],
+            [pinned(2, 1), pinned(1, 2)],
+        ] {
             let counts = crowd(transport, security, 100, true);
             assert_eq!(counts, [100, 0], "{transport}");
         }
@@ -217,7 +229,10 @@ fn a_crowd_of_one_address_is_served() {
 #[test]
 fn a_crowd_is_told_that_a_program_is_busy() {
     for transport in all().filter(|name| *name != "micss") {
-        for security in [[Security::Insecure, Security::Insecure], [pinned(2, 1), pinned(1, 2)]] {
+        for security in [
+            [ConnectionSecurity::Insecure, ConnectionSecurity::Insecure],
+            [pinned(2, 1), pinned(1, 2)],
+        ] {
             let [served, busy] = crowd(transport, security, 400, false);
             println!("{transport}: {served} served, {busy} busy");
             assert!(served >= 100 && busy >= 1, "{transport}: {served}, {busy}");
@@ -233,7 +248,7 @@ fn a_thousand_clients_of_one_address() {
     println!("|---|---|---|---|");
     for transport in all().filter(|name| *name != "micss") {
         for (name, security) in [
-            ("insecure", [Security::Insecure, Security::Insecure]),
+            ("insecure", [ConnectionSecurity::Insecure, ConnectionSecurity::Insecure]),
             ("encrypted", [pinned(2, 1), pinned(1, 2)]),
         ] {
             let [served, busy] = crowd(transport, security, 1000, true);
@@ -242,10 +257,10 @@ fn a_thousand_clients_of_one_address() {
     }
 }
 
-fn refused(server: Security, client: Security) -> HandshakeError {
+fn refused(server: ConnectionSecurity, client: ConnectionSecurity) -> TransportHandshakeError {
     let (listener, address) = listener(server);
     // Without encryption, the refusal comes with the first read.
-    let error = match connect(&address, &Options::new(client)) {
+    let error = match connect(&address, &ConnectionOptions::new(client)) {
         Ok(mut connection) => connection.read(&mut [0]).unwrap_err().downcast().unwrap(),
         Err(error) => error,
     };
@@ -258,13 +273,14 @@ fn refused(server: Security, client: Security) -> HandshakeError {
 
 #[test]
 fn a_wrong_key_or_mode_is_told() {
-    let is = |refusal| HandshakeError::Refused(refusal);
-    assert_eq!(refused(pinned(2, 1), pinned(1, 3)), is(Refusal::OtherKey));
-    assert_eq!(refused(pinned(2, 3), pinned(1, 2)), is(Refusal::NotExpected));
-    assert_eq!(refused(pinned(2, 1), Security::Insecure), is(Refusal::Plain));
-    assert_eq!(refused(Security::Insecure, pinned(1, 2)), is(Refusal::Noise));
-    let (_listener, address) = listener(Security::open(secret(2)));
-    let error = connect(&address, &Options::new(Security::open(secret(1)))).unwrap_err();
+    let is = |refusal| TransportHandshakeError::Refused(refusal);
+    assert_eq!(refused(pinned(2, 1), pinned(1, 3)), is(HandshakeRefusal::OtherKey));
+    assert_eq!(refused(pinned(2, 3), pinned(1, 2)), is(HandshakeRefusal::NotExpected));
+    assert_eq!(refused(pinned(2, 1), ConnectionSecurity::Insecure), is(HandshakeRefusal::Plain));
+    assert_eq!(refused(ConnectionSecurity::Insecure, pinned(1, 2)), is(HandshakeRefusal::Noise));
+    let (_listener, address) = listener(ConnectionSecurity::open(secret(2)));
+    let error = connect(&address, &ConnectionOptions::new(ConnectionSecurity::open(secret(1))))
+        .unwrap_err();
     assert!(matches!(error, Error::NoKey { .. }));
 }
 
@@ -273,7 +289,7 @@ fn a_wrong_key_or_mode_is_told() {
 fn an_end_without_encryption_reads_why_it_is_refused() {
     let (_listener, address) = listener(pinned(2, 1));
     for transport in ["tcp", "mptcp", "sabul", "udp"] {
-        let mut one = connect(&address, &options(transport, Security::Insecure)).unwrap();
+        let mut one = connect(&address, &options(transport, ConnectionSecurity::Insecure)).unwrap();
         // Until it is refused.
         for _ in 0..100 {
             if one.write_all(&pattern(60_000)).and_then(|()| one.flush()).is_err() {
@@ -284,7 +300,10 @@ fn an_end_without_encryption_reads_why_it_is_refused() {
             let error = one.read(&mut [0]).unwrap_err();
             let is_plain = matches!(
                 Error::of(&error),
-                Some(Error::Security { source: HandshakeError::Refused(Refusal::Plain), .. })
+                Some(Error::Security {
+                    source: TransportHandshakeError::Refused(HandshakeRefusal::Plain),
+                    ..
+                })
             );
             assert!(is_plain, "{transport}: {error}");
         }
@@ -294,14 +313,16 @@ fn an_end_without_encryption_reads_why_it_is_refused() {
 /// It has sent its first message, so nobody else gets its place.
 #[test]
 fn a_refused_connection_that_stays_is_closed() {
-    let options =
-        Options { handshake_timeout: Duration::from_secs(600), ..Options::new(pinned(2, 1)) };
+    let options = ConnectionOptions {
+        handshake_timeout: Duration::from_secs(600),
+        ..ConnectionOptions::new(pinned(2, 1))
+    };
     let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
     stream.write_all(b"SNDRTRPT\x02\x00").unwrap();
     let mut refusal = Vec::new();
     stream.read_to_end(&mut refusal).unwrap();
-    assert_eq!(refusal, Refusal::Plain.answer());
+    assert_eq!(refusal, HandshakeRefusal::Plain.answer());
     let start = Instant::now();
     while stream.write_all(&[0]).is_ok() {
         assert!(start.elapsed() < Duration::from_secs(60), "it is still open");
@@ -313,10 +334,12 @@ fn a_refused_connection_that_stays_is_closed() {
 fn an_end_that_does_not_answer_is_named_with_the_step() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let options =
-        Options { handshake_timeout: Duration::from_millis(50), ..Options::new(pinned(1, 2)) };
+    let options = ConnectionOptions {
+        handshake_timeout: Duration::from_millis(50),
+        ..ConnectionOptions::new(pinned(1, 2))
+    };
     let error = connect(&address, &options).unwrap_err();
-    assert!(matches!(error, Error::TimedOut { step: Step::Answer, .. }));
+    assert!(matches!(error, Error::TimedOut { step: ConnectionStep::Answer, .. }));
     let text = format!(
         "{address}: waiting for the handshake's answer: nothing for 0.05 s: is it a listener of Sunder, and this its port?"
     );
@@ -330,7 +353,10 @@ fn a_read_and_a_write_wait_for_a_limited_time() {
         one.set_timeout(Some(Duration::from_millis(50))).unwrap();
         let error = one.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-        assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Read, .. })));
+        assert!(matches!(
+            Error::of(&error),
+            Some(Error::TimedOut { step: ConnectionStep::Read, .. })
+        ));
         // The other end reads nothing.
         let data = pattern(60_000);
         let error = loop {
@@ -338,7 +364,10 @@ fn a_read_and_a_write_wait_for_a_limited_time() {
                 break error;
             }
         };
-        assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Write, .. })));
+        assert!(matches!(
+            Error::of(&error),
+            Some(Error::TimedOut { step: ConnectionStep::Write, .. })
+        ));
         assert!(one.write(&[0]).is_err());
     }
 }
@@ -366,7 +395,7 @@ fn outsiders_keep_nobody_out() {
         idle.push(stream);
     }
     let start = Instant::now();
-    let one = connect(&address, &Options::new(pinned(1, 2))).unwrap();
+    let one = connect(&address, &ConnectionOptions::new(pinned(1, 2))).unwrap();
     assert_eq!(listener.accept().unwrap().peer(), Some(secret(1).public()));
     drop(one);
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -376,9 +405,12 @@ fn outsiders_keep_nobody_out() {
 fn a_closed_listener_refuses() {
     let (listener, address) = listener(pinned(2, 1));
     drop(listener);
-    let error = connect(&address, &Options::new(pinned(1, 2))).unwrap_err();
+    let error = connect(&address, &ConnectionOptions::new(pinned(1, 2))).unwrap_err();
     assert!(
-        matches!(error, Error::Io { step: Step::Connect("tcp") | Step::Answer, .. }),
+        matches!(
+            error,
+            Error::Io { step: ConnectionStep::Connect("tcp") | ConnectionStep::Answer, .. }
+        ),
         "{error}"
     );
 }
@@ -386,7 +418,8 @@ fn a_closed_listener_refuses() {
 #[test]
 fn addresses_are_of_a_host_and_a_port() {
     for wrong in ["", "host", ":1", "host:", "host:65536", "::1:80", "[::1]"] {
-        let error = connect(wrong, &Options::new(Security::Insecure)).unwrap_err();
+        let error =
+            connect(wrong, &ConnectionOptions::new(ConnectionSecurity::Insecure)).unwrap_err();
         assert!(matches!(error, Error::Address { .. }), "{wrong}: {error}");
     }
 }

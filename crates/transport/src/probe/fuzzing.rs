@@ -4,16 +4,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::host;
-use super::packet::{Body, COOKIE_LEN, HostInfo, Packet};
-use super::path::{Losses, MAX_RATE, MIN_RATE};
-use super::prober::Prober;
-use super::reflector::Reflector;
-use crate::model::{CongestionControl, Exchange, TRANSPORTS, predict};
+use super::packet::{COOKIE_LEN, HostCapabilities, ProbePacket, ProbePacketBody};
+use super::path::{MAX_RATE, MIN_RATE, PacketLosses};
+use super::prober::PathProbeClient;
+use super::reflector::ProbeReflector;
+use crate::model::{ExchangeProfile, TRANSPORTS, TcpCongestionControl, predict};
 
 /// What happens to a client that probes.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
-pub enum Step {
+pub enum ProbeFuzzStep {
     /// A datagram of anybody.
     Arrive(Vec<u8>),
     /// A welcome of the server, or of one on the path: to which hello, and what the server tells of
@@ -38,11 +38,11 @@ const LENGTH: u16 = super::MAX_PACKET_LEN as u16;
 /// # Panics
 /// If that is not so.
 pub fn packet(bytes: &[u8]) {
-    let Some(parsed) = Packet::parse(bytes) else { return };
+    let Some(parsed) = ProbePacket::parse(bytes) else { return };
     let mut again = Vec::new();
     parsed.write(&mut again);
-    assert_eq!(Packet::parse(&again), Some(parsed));
-    let mut reflector = Reflector::new(told([1; 4], 0), [7; 32]);
+    assert_eq!(ProbePacket::parse(&again), Some(parsed));
+    let mut reflector = ProbeReflector::new(told([1; 4], 0), [7; 32]);
     let now = Duration::from_secs(100);
     let answer = reflector.handle_datagram(now, now, FROM, bytes);
     assert!(answer.is_none_or(|answer| answer.len() <= bytes.len()));
@@ -53,26 +53,26 @@ pub fn packet(bytes: &[u8]) {
 ///
 /// # Panics
 /// If that is not so.
-pub fn prober(steps: &[Step]) {
+pub fn prober(steps: &[ProbeFuzzStep]) {
     let mut now = Duration::from_secs(1);
-    let mut prober = Prober::new(NONCE, 28, now);
+    let mut prober = PathProbeClient::new(NONCE, 28, now);
     let mut sent = 0;
     for step in steps {
         transmit(&mut prober, now, &mut sent);
         let (number, body) = match step {
-            Step::Arrive(bytes) => {
+            ProbeFuzzStep::Arrive(bytes) => {
                 prober.handle_datagram(now, now, bytes);
                 continue;
             }
-            Step::Welcome(number, sizes, flags) => {
+            ProbeFuzzStep::Welcome(number, sizes, flags) => {
                 let host = told(*sizes, *flags);
-                (u16::from(*number), Body::Welcome { cookie: [7; COOKIE_LEN], host })
+                (u16::from(*number), ProbePacketBody::Welcome { cookie: [7; COOKIE_LEN], host })
             }
-            Step::Arrival(number, at_ns) => {
-                (*number, Body::Arrival { at_ns: *at_ns, length: LENGTH })
+            ProbeFuzzStep::Arrival(number, at_ns) => {
+                (*number, ProbePacketBody::Arrival { at_ns: *at_ns, length: LENGTH })
             }
-            Step::Filler(number) => (*number, Body::Filler { length: LENGTH }),
-            Step::Wait(micros) => {
+            ProbeFuzzStep::Filler(number) => (*number, ProbePacketBody::Filler { length: LENGTH }),
+            ProbeFuzzStep::Wait(micros) => {
                 now += Duration::from_micros((*micros).into());
                 if prober.poll_timeout().is_some_and(|at| at <= now) {
                     prober.handle_timeout(now);
@@ -81,7 +81,7 @@ pub fn prober(steps: &[Step]) {
             }
         };
         let mut datagram = Vec::new();
-        Packet { nonce: NONCE, number, body }.write(&mut datagram);
+        ProbePacket { nonce: NONCE, number, body }.write(&mut datagram);
         prober.handle_datagram(now, now, &datagram);
         if prober.is_welcome() {
             prober.measure_rates(now);
@@ -97,34 +97,34 @@ pub fn prober(steps: &[Step]) {
     examine(&prober);
 }
 
-fn transmit(prober: &mut Prober, now: Duration, sent: &mut usize) {
+fn transmit(prober: &mut PathProbeClient, now: Duration, sent: &mut usize) {
     while prober.poll_transmit(now, &mut Vec::new()) {
         *sent += 1;
         assert!(*sent <= 5 + 2 * (16 + 256), "it sends for ever");
     }
 }
 
-fn examine(prober: &Prober) {
+fn examine(prober: &PathProbeClient) {
     let Some(measured) = prober.measured() else { return };
     let own = host::info(None);
-    let path = measured.path(&own, Losses::default());
+    let path = measured.path(&own, PacketLosses::default());
     assert!((0.0..=1.0).contains(&path.loss), "{path:?}");
     for rate in [path.up.rate, path.down.rate] {
         assert!((MIN_RATE..=MAX_RATE).contains(&rate), "{path:?}");
     }
-    let exchange = Exchange { sent: u64::MAX, received: 1000, rounds: 3 };
+    let exchange = ExchangeProfile { sent: u64::MAX, received: 1000, rounds: 3 };
     for transport in TRANSPORTS {
         // It neither panics, nor takes long.
         let _ = predict(transport, &path, exchange, true);
     }
 }
 
-fn told(sizes: [u64; 4], flags: u8) -> HostInfo {
+fn told(sizes: [u64; 4], flags: u8) -> HostCapabilities {
     let [tcp_send_buffer, tcp_recv_buffer, udp_recv_buffer, reading_rate] = sizes;
-    let all = [CongestionControl::Cubic, CongestionControl::Bbr, CongestionControl::Reno];
+    let all = [TcpCongestionControl::Cubic, TcpCongestionControl::Bbr, TcpCongestionControl::Reno];
     let congestion = all[usize::from(flags) % 3];
     let has_mptcp = flags >= 128;
-    HostInfo {
+    HostCapabilities {
         tcp_send_buffer,
         tcp_recv_buffer,
         udp_recv_buffer,
@@ -136,17 +136,17 @@ fn told(sizes: [u64; 4], flags: u8) -> HostInfo {
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
 
     /// Numbers as a liar picks them.
-    fn number(rng: &mut Rng) -> u64 {
+    fn number(rng: &mut SeededRng) -> u64 {
         let any = u64::from_be_bytes(rng.bytes());
         [0, 1, 1000, 1_000_000, 1 << 53, u64::MAX - 1, u64::MAX, any][rng.index(8)]
     }
 
-    fn step(rng: &mut Rng, at: u16) -> Step {
+    fn step(rng: &mut SeededRng, at: u16) -> ProbeFuzzStep {
         // Each packet of both trains is answered now and then.
         let place = (u16::from(rng.below(3) == 0) << 8) | (at % 256);
         match rng.below(8) {
@@ -155,28 +155,29 @@ mod tests {
                 let nonce = NONCE.to_be_bytes();
                 let rest = rng.bytes::<100>();
                 let rest = &rest[..rng.index(100)];
-                Step::Arrive([&b"\x0fSunPrb1"[..], &[kind], &nonce, rest].concat())
+                ProbeFuzzStep::Arrive([&b"\x0fSunPrb1"[..], &[kind], &nonce, rest].concat())
             }
-            1 => Step::Welcome(
+            1 => ProbeFuzzStep::Welcome(
                 rng.bytes::<1>()[0] % 6,
                 [(); 4].map(|()| number(rng)),
                 rng.bytes::<1>()[0],
             ),
             2..5 => {
                 let nearly = [0, 1, 500, 1000 * u64::from(at), number(rng)][rng.index(5)];
-                Step::Arrival(place, nearly)
+                ProbeFuzzStep::Arrival(place, nearly)
             }
-            5..7 => Step::Filler(place),
-            _ => Step::Wait([0, 1, 100, 30_000][rng.index(4)]),
+            5..7 => ProbeFuzzStep::Filler(place),
+            _ => ProbeFuzzStep::Wait([0, 1, 100, 30_000][rng.index(4)]),
         }
     }
 
     #[test]
     fn hostile_values_give_a_path_within_its_ranges() {
         sim::run_seeds(3000, |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             let sizes = [(); 4].map(|()| number(&mut rng));
-            let first = [Step::Wait(0), Step::Welcome(0, sizes, rng.bytes::<1>()[0])];
+            let first =
+                [ProbeFuzzStep::Wait(0), ProbeFuzzStep::Welcome(0, sizes, rng.bytes::<1>()[0])];
             let rest = (0..rng.index(400)).map(|at| step(&mut rng, u16::try_from(at).unwrap_or(0)));
             let steps: Vec<_> = first.into_iter().chain(rest.collect::<Vec<_>>()).collect();
             prober(&steps);
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn any_bytes_are_refused_or_understood() {
         sim::run_seeds(2000, |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             for kind in 0..8 {
                 let bytes = rng.bytes::<1500>();
                 let len = [0, 10, 16, 18, 50, 99, 1433, 1500][rng.index(8)];
@@ -202,14 +203,18 @@ mod tests {
         for step_ns in [0_i64, 1, -1, i64::MAX / 300, i64::MIN / 300] {
             let arrival = |at: u16| {
                 let at_ns = (i64::from(at % 256)).wrapping_mul(step_ns).wrapping_add(i64::MAX / 2);
-                Step::Arrival(at, at_ns.unsigned_abs())
+                ProbeFuzzStep::Arrival(at, at_ns.unsigned_abs())
             };
-            let mut steps = vec![Step::Wait(0), Step::Welcome(0, [u64::MAX; 4], 0), Step::Wait(1)];
+            let mut steps = vec![
+                ProbeFuzzStep::Wait(0),
+                ProbeFuzzStep::Welcome(0, [u64::MAX; 4], 0),
+                ProbeFuzzStep::Wait(1),
+            ];
             steps.extend((0..16).map(arrival));
-            steps.extend((0..16).map(Step::Filler));
-            steps.push(Step::Wait(1));
+            steps.extend((0..16).map(ProbeFuzzStep::Filler));
+            steps.push(ProbeFuzzStep::Wait(1));
             steps.extend((256..512).map(arrival));
-            steps.extend((256..512).map(Step::Filler));
+            steps.extend((256..512).map(ProbeFuzzStep::Filler));
             prober(&steps);
         }
     }

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Instant;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use udp::BindTo;
+use udp::SocketBinding;
 
-use super::packet::HostInfo;
-use crate::model::CongestionControl;
+use super::packet::HostCapabilities;
+use crate::model::TcpCongestionControl;
 
 /// The buffer that is asked for: more than Linux's default limits.
 const WANTED_BUFFER: usize = 256 << 20;
@@ -21,14 +21,14 @@ const BLOCK_LEN: usize = 64 << 10;
 
 /// What this host tells of itself. `congestion`: TCP's, if it is not the system's. Measured once in
 /// a process, which takes some milliseconds.
-pub(crate) fn info(congestion: Option<&str>) -> HostInfo {
-    static INFO: OnceLock<HostInfo> = OnceLock::new();
+pub(crate) fn info(congestion: Option<&str>) -> HostCapabilities {
+    static INFO: OnceLock<HostCapabilities> = OnceLock::new();
     let info = *INFO.get_or_init(measure);
-    let congestion = congestion.map_or(info.congestion, CongestionControl::named);
-    HostInfo { congestion, ..info }
+    let congestion = congestion.map_or(info.congestion, TcpCongestionControl::named);
+    HostCapabilities { congestion, ..info }
 }
 
-fn measure() -> HostInfo {
+fn measure() -> HostCapabilities {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).ok();
     let send = socket.as_ref().and_then(|socket| {
         socket.set_send_buffer_size(WANTED_BUFFER).ok()?;
@@ -39,14 +39,14 @@ fn measure() -> HostInfo {
         socket.recv_buffer_size().ok()
     });
     let congestion = socket.and_then(|socket| socket.tcp_congestion().ok());
-    let congestion = congestion.map_or(CongestionControl::Cubic, |name| {
+    let congestion = congestion.map_or(TcpCongestionControl::Cubic, |name| {
         let name = String::from_utf8_lossy(&name);
-        CongestionControl::named(name.trim_end_matches('\0'))
+        TcpCongestionControl::named(name.trim_end_matches('\0'))
     });
-    let any = BindTo { local: ([127, 0, 0, 1], 0).into(), device: None };
-    let udp = udp::Socket::bind(&any).ok();
+    let any = SocketBinding { local: ([127, 0, 0, 1], 0).into(), device: None };
+    let udp = udp::UdpBatchSocket::bind(&any).ok();
     let udp = udp.and_then(|socket| SockRef::from(&socket).recv_buffer_size().ok());
-    HostInfo {
+    HostCapabilities {
         tcp_send_buffer: usable(send, "tcp_wmem"),
         tcp_recv_buffer: usable(recv, "tcp_rmem"),
         udp_recv_buffer: udp.unwrap_or(0) as u64 / 2,

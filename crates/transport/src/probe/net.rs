@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use udp::streams::{Datagram, Endpoint, Load, Routed, now};
-use udp::{BindTo, RecvBuffer, Socket};
+use udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint, now};
+use udp::{DatagramReceiveBuffer, SocketBinding, UdpBatchSocket};
 
 use super::host;
-use super::prober::{Measured, Prober};
-use super::reflector::Reflector;
+use super::prober::{PathProbeClient, ProbeMeasurement};
+use super::reflector::ProbeReflector;
 
 /// The headers of IP and UDP.
 const HEADER_LEN_V4: usize = 28;
@@ -21,13 +21,13 @@ const HEADER_LEN_V6: usize = 48;
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A probe of the path to a listener, whose first datagram is sent.
-pub(crate) struct Probing {
-    socket: Socket,
+pub(crate) struct PathProbe {
+    socket: UdpBatchSocket,
     to: SocketAddr,
-    prober: Prober,
+    prober: PathProbeClient,
 }
 
-impl Probing {
+impl PathProbe {
     /// Sends the hello.
     ///
     /// # Errors
@@ -37,11 +37,12 @@ impl Probing {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), HEADER_LEN_V4),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), HEADER_LEN_V6),
         };
-        let socket = Socket::bind(&BindTo { local: SocketAddr::new(any, 0), device: None })?;
+        let socket =
+            UdpBatchSocket::bind(&SocketBinding { local: SocketAddr::new(any, 0), device: None })?;
         // Without them, times are those at which this thread was woken.
         let _ = socket.enable_timestamps();
         let mut probing =
-            Self { socket, to, prober: Prober::new(getrandom::u64()?, header, now()) };
+            Self { socket, to, prober: PathProbeClient::new(getrandom::u64()?, header, now()) };
         probing.transmit();
         Ok(probing)
     }
@@ -54,10 +55,10 @@ impl Probing {
     /// If the system does not let it wait or receive.
     pub(crate) fn run(
         mut self,
-        mut measures_rates: impl FnMut(&Measured) -> bool,
+        mut measures_rates: impl FnMut(&ProbeMeasurement) -> bool,
         mut is_waiting: impl FnMut() -> bool,
-    ) -> io::Result<Option<Measured>> {
-        let mut received = RecvBuffer::new();
+    ) -> io::Result<Option<ProbeMeasurement>> {
+        let mut received = DatagramReceiveBuffer::new();
         let mut is_asked = false;
         while let Some(deadline) = self.prober.poll_timeout() {
             self.transmit();
@@ -95,7 +96,7 @@ impl Probing {
     }
 }
 
-fn handle(prober: &mut Prober, received: &RecvBuffer, server: SocketAddr) {
+fn handle(prober: &mut PathProbeClient, received: &DatagramReceiveBuffer, server: SocketAddr) {
     let now = now();
     for (from, datagram, age) in received.arrivals() {
         if from == server {
@@ -104,7 +105,7 @@ fn handle(prober: &mut Prober, received: &RecvBuffer, server: SocketAddr) {
     }
 }
 
-fn wait(socket: &Socket, sleep: Duration) -> io::Result<()> {
+fn wait(socket: &UdpBatchSocket, sleep: Duration) -> io::Result<()> {
     let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
     let timeout = Timespec::try_from(sleep).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
     match poll(&mut events, Some(&timeout)) {
@@ -114,7 +115,7 @@ fn wait(socket: &Socket, sleep: Duration) -> io::Result<()> {
 }
 
 /// The listening side, on the socket of all transports.
-pub(crate) struct ProbeEndpoint(Reflector);
+pub(crate) struct ProbeEndpoint(ProbeReflector);
 
 impl ProbeEndpoint {
     /// Tells probes of this host. `congestion`: TCP's, if it is not the system's.
@@ -124,22 +125,27 @@ impl ProbeEndpoint {
     pub(crate) fn new(congestion: Option<&str>) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;
-        Ok(Self(Reflector::new(host::info(congestion), key)))
+        Ok(Self(ProbeReflector::new(host::info(congestion), key)))
     }
 }
 
-impl Endpoint for ProbeEndpoint {
+impl UdpStreamEndpoint for ProbeEndpoint {
     fn protocol(&self) -> &'static str {
         "probe"
     }
 
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, _: Load) -> Routed {
-        if !Reflector::is_probe(datagram.bytes) {
-            return Routed::NotMine;
+    fn handle_datagram(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        _: ListenerLoad,
+    ) -> DatagramRouting {
+        if !ProbeReflector::is_probe(datagram.bytes) {
+            return DatagramRouting::NotMine;
         }
-        let Datagram { from, bytes, arrived_at } = *datagram;
+        let ReceivedDatagram { from, bytes, arrived_at } = *datagram;
         let answer = self.0.handle_datagram(now, arrived_at, from, bytes);
-        answer.map_or(Routed::Nothing, Routed::Answer)
+        answer.map_or(DatagramRouting::Nothing, DatagramRouting::Answer)
     }
 
     fn forget(&mut self, _: u64) {}
@@ -149,17 +155,22 @@ impl Endpoint for ProbeEndpoint {
 mod tests {
     use super::*;
     use crate::net::Listener;
-    use crate::options::{Options, Security};
+    use crate::options::{ConnectionOptions, ConnectionSecurity};
 
     #[test]
     fn a_listener_answers_probes() {
-        let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::Insecure)).unwrap();
-        let measured =
-            Probing::start(listener.local_addr()).unwrap().run(|_| true, || true).unwrap().unwrap();
+        let listener =
+            Listener::bind("127.0.0.1:0", &ConnectionOptions::new(ConnectionSecurity::Insecure))
+                .unwrap();
+        let measured = PathProbe::start(listener.local_addr())
+            .unwrap()
+            .run(|_| true, || true)
+            .unwrap()
+            .unwrap();
         assert!(measured.round_trip < Duration::from_millis(500));
         assert_eq!(measured.host, host::info(None));
         assert!(measured.host.reading_rate > 1_000_000);
-        let short = Probing::start(listener.local_addr())
+        let short = PathProbe::start(listener.local_addr())
             .unwrap()
             .run(|_| false, || true)
             .unwrap()
@@ -171,7 +182,7 @@ mod tests {
     fn an_answer_that_nobody_waits_for_is_none() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut left = 3;
-        let measured = Probing::start(silent.local_addr().unwrap()).unwrap().run(
+        let measured = PathProbe::start(silent.local_addr().unwrap()).unwrap().run(
             |_| true,
             || {
                 left -= 1;

@@ -1,6 +1,6 @@
 //! The packets of a probe. All numbers are big-endian.
 
-use crate::model::CongestionControl;
+use crate::model::TcpCongestionControl;
 
 /// The first bytes of every packet.
 pub(super) const MAGIC: [u8; 8] = *b"\x0fSunPrb1";
@@ -15,11 +15,11 @@ const HEADER_LEN: usize = 19;
 /// The length of a cookie.
 pub(super) const COOKIE_LEN: usize = 16;
 
-pub(super) type Cookie = [u8; COOKIE_LEN];
+pub(super) type ProbeCookie = [u8; COOKIE_LEN];
 
 /// What a host tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostInfo {
+pub struct HostCapabilities {
     /// The bytes of a stream that its TCP keeps until they are acknowledged.
     pub tcp_send_buffer: u64,
     /// The bytes of a stream that its TCP holds until they are read.
@@ -29,7 +29,7 @@ pub struct HostInfo {
     /// What it reads from a socket, in bytes/s.
     pub reading_rate: u64,
     /// Of its TCP.
-    pub congestion: CongestionControl,
+    pub congestion: TcpCongestionControl,
     /// Whether it has MPTCP.
     pub has_mptcp: bool,
 }
@@ -37,24 +37,24 @@ pub struct HostInfo {
 /// A packet without its magic. `nonce` is the client's, random; `number` counts the packets of a
 /// kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(super) struct ProbePacket {
     pub(super) nonce: u64,
     pub(super) number: u16,
-    pub(super) body: Body,
+    pub(super) body: ProbePacketBody,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum ProbePacketBody {
     /// Client: asks for a cookie. As long as its answer, by padding.
     Hello,
     /// Server: the cookie, and what it tells of itself.
-    Welcome { cookie: Cookie, host: HostInfo },
+    Welcome { cookie: ProbeCookie, host: HostCapabilities },
     /// Client: one of many that are sent at once, of `length` bytes in all.
-    Train { cookie: Cookie, length: u16 },
+    Train { cookie: ProbeCookie, length: u16 },
     /// Server: when a packet of a train arrived, in ns of its clock, and that packet's length.
     Arrival { at_ns: u64, length: u16 },
     /// Client: asks for a packet of `length` bytes.
-    Request { cookie: Cookie, length: u16 },
+    Request { cookie: ProbeCookie, length: u16 },
     /// Server: a packet that was asked for.
     Filler { length: u16 },
 }
@@ -77,7 +77,7 @@ pub(super) fn is_probe(datagram: &[u8]) -> bool {
     datagram.starts_with(&MAGIC)
 }
 
-impl Packet {
+impl ProbePacket {
     /// Reads a datagram; `None` if it is no packet of a probe.
     pub(super) fn parse(datagram: &[u8]) -> Option<Self> {
         let mut rest = datagram.strip_prefix(&MAGIC)?;
@@ -86,27 +86,28 @@ impl Packet {
         let number = u16::from_be_bytes(take(&mut rest)?);
         let whole = u16::try_from(datagram.len()).ok()?;
         let body = match kind {
-            HELLO if datagram.len() == HELLO_LEN => Body::Hello,
+            HELLO if datagram.len() == HELLO_LEN => ProbePacketBody::Hello,
             WELCOME if datagram.len() == HELLO_LEN => {
                 let cookie = take(&mut rest)?;
-                Body::Welcome { cookie, host: HostInfo::parse(rest)? }
+                ProbePacketBody::Welcome { cookie, host: HostCapabilities::parse(rest)? }
             }
             TRAIN if datagram.len() <= MAX_PACKET_LEN => {
-                Body::Train { cookie: take(&mut rest)?, length: whole }
+                ProbePacketBody::Train { cookie: take(&mut rest)?, length: whole }
             }
             ARRIVAL => {
                 let at_ns = u64::from_be_bytes(take(&mut rest)?);
                 let length = u16::from_be_bytes(take(&mut rest)?);
                 (rest.is_empty() && usize::from(length) <= MAX_PACKET_LEN)
-                    .then_some(Body::Arrival { at_ns, length })?
+                    .then_some(ProbePacketBody::Arrival { at_ns, length })?
             }
             REQUEST => {
                 let cookie = take(&mut rest)?;
                 let length = u16::from_be_bytes(take(&mut rest)?);
                 let is_possible = (HEADER_LEN..=MAX_PACKET_LEN).contains(&usize::from(length));
-                (rest.is_empty() && is_possible).then_some(Body::Request { cookie, length })?
+                (rest.is_empty() && is_possible)
+                    .then_some(ProbePacketBody::Request { cookie, length })?
             }
-            FILLER if datagram.len() <= MAX_PACKET_LEN => Body::Filler { length: whole },
+            FILLER if datagram.len() <= MAX_PACKET_LEN => ProbePacketBody::Filler { length: whole },
             _ => return None,
         };
         Some(Self { nonce, number, body })
@@ -117,49 +118,51 @@ impl Packet {
         let start = to.len();
         to.extend(MAGIC);
         let kind = match self.body {
-            Body::Hello => HELLO,
-            Body::Welcome { .. } => WELCOME,
-            Body::Train { .. } => TRAIN,
-            Body::Arrival { .. } => ARRIVAL,
-            Body::Request { .. } => REQUEST,
-            Body::Filler { .. } => FILLER,
+            ProbePacketBody::Hello => HELLO,
+            ProbePacketBody::Welcome { .. } => WELCOME,
+            ProbePacketBody::Train { .. } => TRAIN,
+            ProbePacketBody::Arrival { .. } => ARRIVAL,
+            ProbePacketBody::Request { .. } => REQUEST,
+            ProbePacketBody::Filler { .. } => FILLER,
         };
         to.push(kind);
         to.extend(self.nonce.to_be_bytes());
         to.extend(self.number.to_be_bytes());
         match self.body {
-            Body::Hello => to.resize(start + HELLO_LEN, 0),
-            Body::Welcome { cookie, host } => {
+            ProbePacketBody::Hello => to.resize(start + HELLO_LEN, 0),
+            ProbePacketBody::Welcome { cookie, host } => {
                 to.extend(cookie);
                 host.write(to);
             }
-            Body::Train { cookie, length } => {
+            ProbePacketBody::Train { cookie, length } => {
                 to.extend(cookie);
                 to.resize(start + usize::from(length).max(MIN_TRAIN_LEN), 0);
             }
-            Body::Arrival { at_ns, length } => {
+            ProbePacketBody::Arrival { at_ns, length } => {
                 to.extend(at_ns.to_be_bytes());
                 to.extend(length.to_be_bytes());
             }
-            Body::Request { cookie, length } => {
+            ProbePacketBody::Request { cookie, length } => {
                 to.extend(cookie);
                 to.extend(length.to_be_bytes());
             }
-            Body::Filler { length } => to.resize(start + usize::from(length).max(HEADER_LEN), 0),
+            ProbePacketBody::Filler { length } => {
+                to.resize(start + usize::from(length).max(HEADER_LEN), 0);
+            }
         }
     }
 }
 
-impl HostInfo {
+impl HostCapabilities {
     fn parse(mut bytes: &[u8]) -> Option<Self> {
         let mut number = || take(&mut bytes).map(u64::from_be_bytes);
         let (tcp_send_buffer, tcp_recv_buffer) = (number()?, number()?);
         let (udp_recv_buffer, reading_rate) = (number()?, number()?);
         let [congestion, flags] = take(&mut bytes)?;
         let congestion = match congestion {
-            1 => CongestionControl::Bbr,
-            2 => CongestionControl::Reno,
-            _ => CongestionControl::Cubic,
+            1 => TcpCongestionControl::Bbr,
+            2 => TcpCongestionControl::Reno,
+            _ => TcpCongestionControl::Cubic,
         };
         Some(Self {
             tcp_send_buffer,
@@ -178,9 +181,9 @@ impl HostInfo {
             to.extend(number.to_be_bytes());
         }
         to.push(match self.congestion {
-            CongestionControl::Cubic => 0,
-            CongestionControl::Bbr => 1,
-            CongestionControl::Reno => 2,
+            TcpCongestionControl::Cubic => 0,
+            TcpCongestionControl::Bbr => 1,
+            TcpCongestionControl::Reno => 2,
         });
         to.push(u8::from(self.has_mptcp));
     }
@@ -198,15 +201,15 @@ mod tests {
 
     use super::*;
 
-    fn host() -> impl Strategy<Value = HostInfo> {
+    fn host() -> impl Strategy<Value = HostCapabilities> {
         let congestion = prop_oneof![
-            Just(CongestionControl::Cubic),
-            Just(CongestionControl::Bbr),
-            Just(CongestionControl::Reno)
+            Just(TcpCongestionControl::Cubic),
+            Just(TcpCongestionControl::Bbr),
+            Just(TcpCongestionControl::Reno)
         ];
         (any::<[u64; 4]>(), congestion, any::<bool>()).prop_map(|(sizes, congestion, has_mptcp)| {
             let [tcp_send_buffer, tcp_recv_buffer, udp_recv_buffer, reading_rate] = sizes;
-            HostInfo {
+            HostCapabilities {
                 tcp_send_buffer,
                 tcp_recv_buffer,
                 udp_recv_buffer,
@@ -217,34 +220,36 @@ mod tests {
         })
     }
 
-    fn body() -> impl Strategy<Value = Body> {
+    fn body() -> impl Strategy<Value = ProbePacketBody> {
         let length = 35..=1232_u16;
-        let cookie = any::<Cookie>();
+        let cookie = any::<ProbeCookie>();
         prop_oneof![
-            Just(Body::Hello),
-            (cookie, host()).prop_map(|(cookie, host)| Body::Welcome { cookie, host }),
-            (cookie, length.clone()).prop_map(|(cookie, length)| Body::Train { cookie, length }),
+            Just(ProbePacketBody::Hello),
+            (cookie, host()).prop_map(|(cookie, host)| ProbePacketBody::Welcome { cookie, host }),
+            (cookie, length.clone())
+                .prop_map(|(cookie, length)| ProbePacketBody::Train { cookie, length }),
             (any::<u64>(), length.clone())
-                .prop_map(|(at_ns, length)| Body::Arrival { at_ns, length }),
-            (cookie, length.clone()).prop_map(|(cookie, length)| Body::Request { cookie, length }),
-            length.prop_map(|length| Body::Filler { length }),
+                .prop_map(|(at_ns, length)| ProbePacketBody::Arrival { at_ns, length }),
+            (cookie, length.clone())
+                .prop_map(|(cookie, length)| ProbePacketBody::Request { cookie, length }),
+            length.prop_map(|length| ProbePacketBody::Filler { length }),
         ]
     }
 
     proptest! {
         #[test]
         fn packets_are_read_as_they_were_written(nonce: u64, number: u16, body in body()) {
-            let packet = Packet { nonce, number, body };
+            let packet = ProbePacket { nonce, number, body };
             let mut bytes = Vec::new();
             packet.write(&mut bytes);
-            prop_assert_eq!(Packet::parse(&bytes), Some(packet));
+            prop_assert_eq!(ProbePacket::parse(&bytes), Some(packet));
             prop_assert!(is_probe(&bytes));
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
-            Packet::parse(&bytes);
-            Packet::parse(&[&MAGIC[..], &bytes].concat());
+            ProbePacket::parse(&bytes);
+            ProbePacket::parse(&[&MAGIC[..], &bytes].concat());
         }
     }
 }

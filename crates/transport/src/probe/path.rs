@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::packet::HostInfo;
-use super::prober::Measured;
-use super::rate::Rate;
-use crate::model::{Direction, Path};
+use super::packet::HostCapabilities;
+use super::prober::ProbeMeasurement;
+use super::rate::MeasuredRate;
+use crate::model::{NetworkPath, PathDirection};
 
 /// What is assumed of a path before anything was measured: this loss, with the weight of so many
 /// packets; a quarter of it after one loss, and a ninth after two. Few packets show no small loss,
@@ -28,14 +28,14 @@ const READING_RATES: (f64, f64) = (1e5, 1e12);
 
 /// Packets sent, and those of them that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Losses {
+pub struct PacketLosses {
     /// A fraction if they are old.
     pub sent: f64,
     /// A fraction if they are old.
     pub lost: f64,
 }
 
-impl Losses {
+impl PacketLosses {
     /// The likely probability that a packet is lost on a path of that round-trip time.
     pub(crate) fn probability(self, round_trip: std::time::Duration) -> f64 {
         let assumed = if round_trip < SHORT { ASSUMED_LOSS_SHORT } else { ASSUMED_LOSS };
@@ -44,20 +44,21 @@ impl Losses {
     }
 }
 
-impl Measured {
+impl ProbeMeasurement {
     /// What was lost: each packet that was sent crossed the path twice, with its answer.
-    pub fn losses(&self) -> Losses {
-        Losses { sent: 2.0 * f64::from(self.sent), lost: f64::from(self.lost) }
+    pub fn losses(&self) -> PacketLosses {
+        PacketLosses { sent: 2.0 * f64::from(self.sent), lost: f64::from(self.lost) }
     }
 
     /// The path as far as it was measured, between a host that tells `own` of itself, and the
     /// server. `earlier`: what was lost before.
-    pub fn path(&self, own: &HostInfo, earlier: Losses) -> Path {
+    pub fn path(&self, own: &HostCapabilities, earlier: PacketLosses) -> NetworkPath {
         let losses = self.losses();
-        let losses = Losses { sent: losses.sent + earlier.sent, lost: losses.lost + earlier.lost };
+        let losses =
+            PacketLosses { sent: losses.sent + earlier.sent, lost: losses.lost + earlier.lost };
         let either = self.up.or(self.down).map_or(ASSUMED_RATE, |rate| rate.rate);
-        let rate = |rate: Option<Rate>| rate.map_or(either, |rate| rate.rate);
-        Path {
+        let rate = |rate: Option<MeasuredRate>| rate.map_or(either, |rate| rate.rate);
+        NetworkPath {
             round_trip: self.round_trip,
             variation: self.variation,
             loss: losses.probability(self.round_trip),
@@ -72,14 +73,18 @@ impl Measured {
 /// A direction from one host to another. What a host does not tell is not taken for a limit, and
 /// what cannot be is taken for the nearest that can.
 #[expect(clippy::cast_precision_loss, reason = "sizes, which may be rounded")]
-pub(crate) fn direction(rate: f64, from: &HostInfo, to: &HostInfo) -> Direction {
+pub(crate) fn direction(
+    rate: f64,
+    from: &HostCapabilities,
+    to: &HostCapabilities,
+) -> PathDirection {
     let known = |number: u64, otherwise: f64, (least, most): (f64, f64)| {
         if number == 0 { otherwise } else { (number as f64).clamp(least, most) }
     };
-    let assumed = Direction::assumed(rate.clamp(MIN_RATE, MAX_RATE));
+    let assumed = PathDirection::assumed(rate.clamp(MIN_RATE, MAX_RATE));
     let send = known(from.tcp_send_buffer, assumed.tcp_window, BUFFERS);
     let recv = known(to.tcp_recv_buffer, assumed.tcp_window, BUFFERS);
-    Direction {
+    PathDirection {
         tcp_window: send.min(recv),
         udp_buffer: known(to.udp_recv_buffer, assumed.udp_buffer, BUFFERS),
         congestion: from.congestion,

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::packet::{Body, Cookie, HostInfo, MAX_PACKET_LEN, Packet};
-use super::rate::Rate;
-use super::train::Exchanged;
+use super::packet::{HostCapabilities, MAX_PACKET_LEN, ProbeCookie, ProbePacket, ProbePacketBody};
+use super::rate::MeasuredRate;
+use super::train::ProbeTrain;
 
 /// When hellos are sent, after the start, until one is answered.
 const HELLOS_AT: [Duration; 5] = [
@@ -29,7 +29,7 @@ const MIN_BUDGET: Duration = Duration::from_millis(20);
 
 /// What a probe has measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct ProbeMeasurement {
     /// The least round-trip time.
     pub round_trip: Duration,
     /// The mean difference of round-trip times from the least, without those of packets in a queue
@@ -40,30 +40,30 @@ pub struct Measured {
     /// Those of them that were not answered.
     pub lost: u32,
     /// From the client to the server.
-    pub up: Option<Rate>,
+    pub up: Option<MeasuredRate>,
     /// From the server to the client.
-    pub down: Option<Rate>,
+    pub down: Option<MeasuredRate>,
     /// What the server tells of itself.
-    pub host: HostInfo,
+    pub host: HostCapabilities,
 }
 
 /// The client's end of a probe. First it asks for the server's address to be proven
-/// ([`Prober::is_welcome`]); then, if asked to, it measures the rates.
+/// ([`PathProbeClient::is_welcome`]); then, if asked to, it measures the rates.
 #[derive(Debug)]
-pub struct Prober {
+pub struct PathProbeClient {
     nonce: u64,
     header: usize,
     started_at: Duration,
     hellos: Vec<(Duration, bool)>,
-    welcome: Option<(Cookie, HostInfo)>,
+    welcome: Option<(ProbeCookie, HostCapabilities)>,
     round_trips: Vec<Duration>,
     /// Packets that have their turn.
-    queue: VecDeque<Packet>,
-    trains: Vec<Exchanged>,
+    queue: VecDeque<ProbePacket>,
+    trains: Vec<ProbeTrain>,
     is_over: bool,
 }
 
-impl Prober {
+impl PathProbeClient {
     /// Starts a probe. `nonce`: random, it keeps off who does not see the packets. `header`: the
     /// length of the headers of IP and UDP.
     pub fn new(nonce: u64, header: usize, now: Duration) -> Self {
@@ -82,12 +82,14 @@ impl Prober {
 
     /// A datagram of the server's address arrived at `arrived_at`, not after `now`.
     pub fn handle_datagram(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
-        let Some(Packet { nonce, number, body }) = Packet::parse(datagram) else { return };
+        let Some(ProbePacket { nonce, number, body }) = ProbePacket::parse(datagram) else {
+            return;
+        };
         if nonce != self.nonce {
             return;
         }
         match body {
-            Body::Welcome { cookie, host } => {
+            ProbePacketBody::Welcome { cookie, host } => {
                 let Some((sent_at, is_answered @ false)) = self.hellos.get_mut(usize::from(number))
                 else {
                     return;
@@ -96,25 +98,27 @@ impl Prober {
                 self.round_trips.push(arrived_at.saturating_sub(*sent_at));
                 self.welcome.get_or_insert((cookie, host));
             }
-            Body::Arrival { at_ns, length } => {
+            ProbePacketBody::Arrival { at_ns, length } => {
                 if let Some(train) = self.trains.get_mut(usize::from(number >> 8)) {
                     let at = Duration::from_nanos(at_ns);
                     train.handle_up(number & 0xff, at, length, arrived_at);
                 }
             }
-            Body::Filler { length } => {
+            ProbePacketBody::Filler { length } => {
                 if let Some(train) = self.trains.get_mut(usize::from(number >> 8)) {
                     train.handle_down(number & 0xff, length, arrived_at);
                 }
             }
-            Body::Hello | Body::Train { .. } | Body::Request { .. } => {}
+            ProbePacketBody::Hello
+            | ProbePacketBody::Train { .. }
+            | ProbePacketBody::Request { .. } => {}
         }
-        self.go_on(now);
+        self.advance_trains(now);
     }
 
-    /// The time that [`Prober::poll_timeout`] returned has come.
+    /// The time that [`PathProbeClient::poll_timeout`] returned has come.
     pub fn handle_timeout(&mut self, now: Duration) {
-        self.go_on(now);
+        self.advance_trains(now);
         if self.welcome.is_none() && now >= self.started_at + HELLO_TIMEOUT {
             self.is_over = true;
         }
@@ -125,19 +129,23 @@ impl Prober {
         if self.is_hello_due(now) {
             let number = u16::try_from(self.hellos.len()).unwrap_or(u16::MAX);
             self.hellos.push((now, false));
-            Packet { nonce: self.nonce, number, body: Body::Hello }.write(datagram);
+            ProbePacket { nonce: self.nonce, number, body: ProbePacketBody::Hello }.write(datagram);
             return true;
         }
         let Some(packet) = self.queue.pop_front() else { return false };
         if let Some(train) = self.trains.last_mut() {
-            train.on_sent(now, packet.number & 0xff, matches!(packet.body, Body::Train { .. }));
+            train.on_sent(
+                now,
+                packet.number & 0xff,
+                matches!(packet.body, ProbePacketBody::Train { .. }),
+            );
         }
         packet.write(datagram);
         true
     }
 
-    /// When [`Prober::handle_timeout`] or [`Prober::poll_transmit`] is to be called; `None` if the
-    /// probe waits for nothing.
+    /// When [`PathProbeClient::handle_timeout`] or [`PathProbeClient::poll_transmit`] is to be
+    /// called; `None` if the probe waits for nothing.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.is_over {
             return None;
@@ -171,35 +179,35 @@ impl Prober {
     }
 
     /// What was measured so far; `None` if the server has not answered.
-    pub fn measured(&self) -> Option<Measured> {
+    pub fn measured(&self) -> Option<ProbeMeasurement> {
         let (_, host) = self.welcome?;
         let round_trip = self.round_trip()?;
         let samples =
-            self.round_trips.iter().chain(self.trains.iter().flat_map(Exchanged::unqueued));
+            self.round_trips.iter().chain(self.trains.iter().flat_map(ProbeTrain::unqueued));
         let (mut total, mut count) = (Duration::ZERO, 0);
         for sample in samples {
             total += sample.saturating_sub(round_trip);
             count += 1;
         }
-        let answered = |train: &&Exchanged| train.is_over();
+        let answered = |train: &&ProbeTrain| train.is_over();
         let (sent, lost) = self
             .trains
             .iter()
             .filter(answered)
-            .map(Exchanged::losses)
+            .map(ProbeTrain::losses)
             .fold((0, 0), |(sent, lost), (more_sent, more_lost)| {
                 (sent + more_sent, lost + more_lost)
             });
-        let last = |rate: fn(&Exchanged, usize) -> Option<Rate>| {
+        let last = |rate: fn(&ProbeTrain, usize) -> Option<MeasuredRate>| {
             self.trains.iter().rev().find_map(|train| rate(train, self.header))
         };
-        Some(Measured {
+        Some(ProbeMeasurement {
             round_trip,
             variation: total / count.max(1),
             sent,
             lost,
-            up: last(Exchanged::up),
-            down: last(Exchanged::down),
+            up: last(ProbeTrain::up),
+            down: last(ProbeTrain::down),
             host,
         })
     }
@@ -212,18 +220,18 @@ impl Prober {
     }
 
     fn round_trip(&self) -> Option<Duration> {
-        let samples = self.trains.iter().flat_map(Exchanged::unqueued);
+        let samples = self.trains.iter().flat_map(ProbeTrain::unqueued);
         self.round_trips.iter().copied().chain(samples.copied()).min()
     }
 
     /// When a train has been silent for so long that the rest of it is lost.
-    fn silent_at(&self, train: &Exchanged) -> Duration {
+    fn silent_at(&self, train: &ProbeTrain) -> Duration {
         let silence = (self.round_trip().unwrap_or_default() / 2).max(MIN_SILENCE);
         train.last_at().map_or(Duration::MAX, |at| at + silence)
     }
 
     /// When the rest of a train is no longer waited for. A hello that was lost is not counted.
-    fn end_of(&self, train: &Exchanged) -> Duration {
+    fn end_of(&self, train: &ProbeTrain) -> Duration {
         let round_trip = self.round_trip().unwrap_or(HELLO_TIMEOUT);
         let budget = self.trains[0].started_at() + 3 * round_trip + MIN_BUDGET;
         let end = train.started_at() + 2 * round_trip + MIN_BUDGET;
@@ -231,7 +239,7 @@ impl Prober {
     }
 
     /// Ends a train, and starts the next one.
-    fn go_on(&mut self, now: Duration) {
+    fn advance_trains(&mut self, now: Duration) {
         let Some(train) = self.trains.last().filter(|train| !train.is_over()) else { return };
         let is_complete = train.is_complete();
         if !self.queue.is_empty() || (!is_complete && now < self.end_of(train)) {
@@ -256,17 +264,20 @@ impl Prober {
         let Some((cookie, _)) = self.welcome else { return };
         let first = u16::try_from(self.trains.len() << 8).unwrap_or_default();
         let length = u16::try_from(MAX_PACKET_LEN).unwrap_or_default();
-        let bodies = [Body::Request { cookie, length }, Body::Train { cookie, length }];
+        let bodies = [
+            ProbePacketBody::Request { cookie, length },
+            ProbePacketBody::Train { cookie, length },
+        ];
         for (count, body) in [down, up].into_iter().zip(bodies) {
-            let packet = |i| Packet { nonce: self.nonce, number: first + i, body };
+            let packet = |i| ProbePacket { nonce: self.nonce, number: first + i, body };
             self.queue.extend((0..count).map(packet));
         }
-        self.trains.push(Exchanged::new(now, [up, down], length));
+        self.trains.push(ProbeTrain::new(now, [up, down], length));
     }
 }
 
 /// The packets of the second train in a direction: none if the first one took long enough.
-fn second_train((rate, header): (Option<Rate>, usize)) -> u16 {
+fn second_train((rate, header): (Option<MeasuredRate>, usize)) -> u16 {
     let rate = rate.map_or(0.0, |rate| rate.rate);
     let wanted = rate * SECOND_TRAIN_TIME / as_f64(MAX_PACKET_LEN + header);
     if wanted <= f64::from(FIRST_TRAIN) {

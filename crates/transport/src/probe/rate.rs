@@ -2,7 +2,7 @@
 
 /// A measured rate, in bytes/s of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
+pub struct MeasuredRate {
     /// The likely one.
     pub rate: f64,
     /// It is not lower.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::packet::{Body, COOKIE_LEN, Cookie, HostInfo, Packet, is_probe};
+use super::packet::{
+    COOKIE_LEN, HostCapabilities, ProbeCookie, ProbePacket, ProbePacketBody, is_probe,
+};
 
 /// A cookie is valid in the minute in which it was made and in the next one.
 const COOKIE_LIFETIME: Duration = Duration::from_secs(60);
@@ -16,19 +18,19 @@ const MAX_ANSWERS_AT_ONCE: f64 = 20_000.0;
 
 /// Answers probes. It keeps nothing of any client.
 #[derive(Debug)]
-pub struct Reflector {
-    host: HostInfo,
+pub struct ProbeReflector {
+    host: HostCapabilities,
     key: Hmac<Sha256>,
     answers_left: f64,
     counted_at: Duration,
 }
 
-impl Reflector {
+impl ProbeReflector {
     /// A server's end that tells `host` of itself. `key`: random.
     ///
     /// # Panics
     /// Never: a key may have any length.
-    pub fn new(host: HostInfo, key: [u8; 32]) -> Self {
+    pub fn new(host: HostCapabilities, key: [u8; 32]) -> Self {
         Self {
             host,
             key: Hmac::new_from_slice(&key).expect("any length of key"),
@@ -51,7 +53,7 @@ impl Reflector {
         from: SocketAddr,
         datagram: &[u8],
     ) -> Option<Vec<u8>> {
-        let packet = Packet::parse(datagram)?;
+        let packet = ProbePacket::parse(datagram)?;
         if !self.take_answer(now) {
             return None;
         }
@@ -62,23 +64,25 @@ impl Reflector {
             })
         };
         let body = match packet.body {
-            Body::Hello => {
+            ProbePacketBody::Hello => {
                 let cookie = self.cookie(from, packet.nonce, minute);
-                Body::Welcome { cookie, host: self.host }
+                ProbePacketBody::Welcome { cookie, host: self.host }
             }
-            Body::Train { cookie, length } if is_valid(&cookie) => {
+            ProbePacketBody::Train { cookie, length } if is_valid(&cookie) => {
                 let at_ns = u64::try_from(arrived_at.as_nanos()).ok()?;
-                Body::Arrival { at_ns, length }
+                ProbePacketBody::Arrival { at_ns, length }
             }
-            Body::Request { cookie, length } if is_valid(&cookie) => Body::Filler { length },
+            ProbePacketBody::Request { cookie, length } if is_valid(&cookie) => {
+                ProbePacketBody::Filler { length }
+            }
             _ => return None,
         };
         let mut answer = Vec::new();
-        Packet { body, ..packet }.write(&mut answer);
+        ProbePacket { body, ..packet }.write(&mut answer);
         Some(answer)
     }
 
-    fn cookie(&self, from: SocketAddr, nonce: u64, minute: u64) -> Cookie {
+    fn cookie(&self, from: SocketAddr, nonce: u64, minute: u64) -> ProbeCookie {
         let mac = self.mac(from, nonce, minute).finalize().into_bytes();
         std::array::from_fn::<u8, COOKIE_LEN, _>(|i| mac[i])
     }

@@ -5,11 +5,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng, run_seeds};
+use sim::{
+    LinkBottleneck, SeededRng, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent, run_seeds,
+};
 
 use super::packet::MAGIC;
 use super::*;
-use crate::model::CongestionControl;
+use crate::model::TcpCongestionControl;
 
 const MS: Duration = Duration::from_millis(1);
 /// The headers of IPv4 and UDP. The simulated links count payloads, so rates are compared without.
@@ -19,27 +22,31 @@ fn client() -> SocketAddr {
     "192.0.2.1:1000".parse().unwrap()
 }
 
-fn host() -> HostInfo {
-    HostInfo {
+fn host() -> HostCapabilities {
+    HostCapabilities {
         tcp_send_buffer: 1,
         tcp_recv_buffer: 2,
         udp_recv_buffer: 3,
         reading_rate: 4,
-        congestion: CongestionControl::Bbr,
+        congestion: TcpCongestionControl::Bbr,
         has_mptcp: true,
     }
 }
 
-fn conditions(delay: Duration, rate_mbit: u64) -> Conditions {
+fn conditions(delay: Duration, rate_mbit: u64) -> SimulatedLinkConditions {
     let max_queue = Duration::from_millis(50);
-    let bottleneck = Bottleneck { rate_bps: rate_mbit * 1_000_000, max_queue, is_policed: false };
-    Conditions { bottleneck: Some(bottleneck), ..Conditions::delayed(delay, delay) }
+    let bottleneck =
+        LinkBottleneck { rate_bps: rate_mbit * 1_000_000, max_queue, is_policed: false };
+    SimulatedLinkConditions {
+        bottleneck: Some(bottleneck),
+        ..SimulatedLinkConditions::delayed(delay, delay)
+    }
 }
 
 /// What a run has given: the measurement, the time that it took, and the bytes each way.
 #[derive(Debug)]
 struct Outcome {
-    measured: Option<Measured>,
+    measured: Option<ProbeMeasurement>,
     took: Duration,
     sent: usize,
     answered: usize,
@@ -48,16 +55,16 @@ struct Outcome {
 /// Runs a probe; `meddle` may put datagrams into the network with each event.
 fn run(
     seed: u64,
-    up: Conditions,
-    down: Conditions,
-    mut meddle: impl FnMut(&mut Network<()>, LinkId, LinkId, &[u8]),
+    up: SimulatedLinkConditions,
+    down: SimulatedLinkConditions,
+    mut meddle: impl FnMut(&mut SimulatedNetwork<()>, SimulatedLinkId, SimulatedLinkId, &[u8]),
 ) -> Outcome {
-    let mut net = Network::<()>::new(seed);
-    let (to_server, to_client) = (net.link(MS, MS), net.link(MS, MS));
+    let mut net = SimulatedNetwork::<()>::new(seed);
+    let (to_server, to_client) = (net.add_link(MS, MS), net.add_link(MS, MS));
     *net.conditions_mut(to_server) = up;
     *net.conditions_mut(to_client) = down;
-    let mut prober = Prober::new(seed ^ 0x1234, HEADER, net.now());
-    let mut reflector = Reflector::new(host(), [7; 32]);
+    let mut prober = PathProbeClient::new(seed ^ 0x1234, HEADER, net.now());
+    let mut reflector = ProbeReflector::new(host(), [7; 32]);
     // The server's clock has another origin.
     let offset = Duration::from_secs(1000);
     let (mut sent, mut answered) = (0, 0);
@@ -76,7 +83,7 @@ fn run(
         }
         let deadline = prober.poll_timeout().unwrap_or(Duration::ZERO);
         match net.next_event_until(deadline) {
-            Some(Event::Arrived { link, bytes }) => {
+            Some(SimulationEvent::Arrived { link, bytes }) => {
                 meddle(&mut net, to_server, to_client, &bytes);
                 let now = net.now();
                 if link == to_client {
@@ -94,7 +101,7 @@ fn run(
     Outcome { measured: prober.measured(), took: net.now(), sent, answered }
 }
 
-fn undisturbed(seed: u64, up: Conditions, down: Conditions) -> Outcome {
+fn undisturbed(seed: u64, up: SimulatedLinkConditions, down: SimulatedLinkConditions) -> Outcome {
     run(seed, up, down, |_, _, _, _| {})
 }
 
@@ -105,7 +112,7 @@ fn round_trip_and_rates_are_those_of_the_path() {
             let delay = delay * MS;
             let outcome = undisturbed(1, conditions(delay, up), conditions(delay, down));
             let measured = outcome.measured.unwrap();
-            let is_near = |rate: Option<Rate>, mbit: u64| {
+            let is_near = |rate: Option<MeasuredRate>, mbit: u64| {
                 let rate = rate.unwrap_or_else(|| panic!("{delay:?} {up} {down} {outcome:?}")).rate
                     * 8e-6
                     * 1232.0
@@ -140,7 +147,7 @@ fn a_slow_path_is_measured_in_bounded_time() {
 #[test]
 fn losses_are_counted_on_any_path() {
     let outcomes = run_seeds(300, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let delay = rng.below(100) as u32 * MS;
         let rate = 1 + rng.below(1000);
         let mut any = conditions(delay, rate);
@@ -162,7 +169,7 @@ fn losses_are_counted_on_any_path() {
 
 #[test]
 fn without_an_answer_udp_does_not_pass() {
-    let dead = Conditions { loss_permille: 1000, ..conditions(10 * MS, 100) };
+    let dead = SimulatedLinkConditions { loss_permille: 1000, ..conditions(10 * MS, 100) };
     for (up, down) in [(dead, conditions(10 * MS, 100)), (conditions(10 * MS, 100), dead)] {
         let outcome = undisturbed(1, up, down);
         assert_eq!(outcome.measured, None);
@@ -173,8 +180,8 @@ fn without_an_answer_udp_does_not_pass() {
 
 #[test]
 fn who_has_not_proven_an_address_gets_no_more_than_it_sent() {
-    let mut reflector = Reflector::new(host(), [7; 32]);
-    let mut rng = Rng::new(1);
+    let mut reflector = ProbeReflector::new(host(), [7; 32]);
+    let mut rng = SeededRng::new(1);
     let (mut sent, mut answered) = (0, 0);
     for i in 0..200_000_u64 {
         let mut datagram = MAGIC.to_vec();
@@ -195,8 +202,8 @@ fn who_has_not_proven_an_address_gets_no_more_than_it_sent() {
 
 #[test]
 fn a_cookie_is_valid_for_its_address_nonce_and_time() {
-    let mut reflector = Reflector::new(host(), [7; 32]);
-    let mut prober = Prober::new(5, HEADER, Duration::ZERO);
+    let mut reflector = ProbeReflector::new(host(), [7; 32]);
+    let mut prober = PathProbeClient::new(5, HEADER, Duration::ZERO);
     let mut datagram = Vec::new();
     assert!(prober.poll_transmit(Duration::ZERO, &mut datagram));
     let start = Duration::from_secs(1234);
@@ -228,7 +235,7 @@ fn who_does_not_know_the_nonce_changes_nothing() {
     for seed in 0..20 {
         let path = conditions(20 * MS, 100);
         let calm = undisturbed(seed, path, path).measured;
-        let mut rng = Rng::new(seed + 1);
+        let mut rng = SeededRng::new(seed + 1);
         let mut left = 1000;
         let outcome = run(seed, path, path, |net, _, to_client, seen| {
             if left == 0 {
@@ -252,7 +259,7 @@ fn who_does_not_know_the_nonce_changes_nothing() {
 fn one_on_the_path_causes_no_panic_and_bounded_time() {
     run_seeds(200, |seed| {
         let path = conditions(20 * MS, 100);
-        let mut rng = Rng::new(seed + 1);
+        let mut rng = SeededRng::new(seed + 1);
         let outcome = run(seed, path, path, |net, to_server, to_client, seen| {
             let mut changed = seen.to_vec();
             for _ in 0..rng.index(4) {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use burst::train::Train;
+use burst::train::PacketTrain;
 
-use super::rate::Rate;
+use super::rate::MeasuredRate;
 
 /// If more is lost of a train, its own packets have filled a queue; then only the first ones count.
 const MAX_LOST_SHARE: f64 = 0.2;
@@ -12,31 +12,31 @@ const FIRST: usize = 4;
 
 /// The packets of a train in each direction, and what is known of each.
 #[derive(Debug)]
-pub(super) struct Exchanged {
+pub(super) struct ProbeTrain {
     started_at: Duration,
     length: u16,
-    up: Vec<Sent>,
-    down: Vec<Sent>,
+    up: Vec<SentProbePacket>,
+    down: Vec<SentProbePacket>,
     last_at: Option<Duration>,
     /// The round-trip times of the first packets.
     unqueued: Vec<Duration>,
     is_over: bool,
     /// Whether answers may still be under way.
-    is_cut: bool,
+    ended_early: bool,
 }
 
 /// A packet to be answered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sent {
+struct SentProbePacket {
     at: Duration,
     /// When it arrived at the far end of the direction that it measures, on the clock there.
     arrived_at: Option<Duration>,
 }
 
-impl Exchanged {
+impl ProbeTrain {
     /// So many packets up and down.
     pub(super) fn new(now: Duration, counts: [u16; 2], length: u16) -> Self {
-        let [up, down] = counts.map(|count| vec![Sent::default(); usize::from(count)]);
+        let [up, down] = counts.map(|count| vec![SentProbePacket::default(); usize::from(count)]);
         Self {
             started_at: now,
             length,
@@ -45,7 +45,7 @@ impl Exchanged {
             last_at: None,
             unqueued: Vec::new(),
             is_over: false,
-            is_cut: false,
+            ended_early: false,
         }
     }
 
@@ -97,10 +97,10 @@ impl Exchanged {
         self.is_over
     }
 
-    /// Nothing more is waited for. `is_cut`: answers may still be under way.
+    /// Nothing more is waited for. `ended_early`: answers may still be under way.
     pub(super) fn end(&mut self, is_cut: bool) {
         self.is_over = true;
-        self.is_cut = is_cut;
+        self.ended_early = is_cut;
     }
 
     /// Round-trip times of packets that had no other of this probe before them.
@@ -110,12 +110,12 @@ impl Exchanged {
 
     /// The packets that count, and those of them that were not answered.
     pub(super) fn losses(&self) -> (u32, u32) {
-        if self.is_cut {
+        if self.ended_early {
             return (0, 0);
         }
         let (mut sent, mut lost) = (0, 0);
         for packets in [&self.up, &self.down] {
-            let count = |packets: &[Sent]| {
+            let count = |packets: &[SentProbePacket]| {
                 let lost = packets.iter().filter(|packet| packet.arrived_at.is_none()).count();
                 (u32::try_from(packets.len()).unwrap_or(0), u32::try_from(lost).unwrap_or(0))
             };
@@ -130,26 +130,26 @@ impl Exchanged {
     }
 
     /// The rate from the client to the server. `header`: of IP and UDP, bytes.
-    pub(super) fn up(&self, header: usize) -> Option<Rate> {
+    pub(super) fn up(&self, header: usize) -> Option<MeasuredRate> {
         self.rate(&self.up, header)
     }
 
     /// The rate from the server to the client.
-    pub(super) fn down(&self, header: usize) -> Option<Rate> {
+    pub(super) fn down(&self, header: usize) -> Option<MeasuredRate> {
         self.rate(&self.down, header)
     }
 
-    fn rate(&self, packets: &[Sent], header: usize) -> Option<Rate> {
+    fn rate(&self, packets: &[SentProbePacket], header: usize) -> Option<MeasuredRate> {
         let arrived = packets.iter().enumerate();
         let mut arrived: Vec<_> =
             arrived.filter_map(|(i, packet)| Some((packet.arrived_at?, i))).collect();
         arrived.sort_unstable();
-        let mut train = Train::new();
+        let mut train = PacketTrain::new();
         for (at, position) in arrived {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             train.add(position, at, usize::from(self.length) + header);
         }
         let estimate = train.estimate()?;
-        Some(Rate { rate: estimate.rate, low: estimate.low, high: estimate.high })
+        Some(MeasuredRate { rate: estimate.rate, low: estimate.low, high: estimate.high })
     }
 }

@@ -27,10 +27,10 @@ pub(crate) const DIGEST_LEN: usize = 32;
 
 /// What the sender sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FromSender {
+pub(crate) enum FileSenderMessage {
     /// The first message: a file of this name, length and attributes. Data follows at once, from
-    /// its beginning, if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
-    Offer { is_eager: bool, length: u64, attributes: Attributes, name: FileName },
+    /// its beginning, if `is_eager`; otherwise the sender waits for [`FileReceiverMessage::Have`].
+    Offer { is_eager: bool, length: u64, attributes: FileAttributes, name: FileName },
     /// Data follows from this offset. Before it is what has this digest.
     Start { offset: u64, digest: [u8; DIGEST_LEN] },
     /// So many bytes follow.
@@ -43,24 +43,25 @@ pub(crate) enum FromSender {
 
 /// What the receiver sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FromReceiver {
+pub(crate) enum FileReceiverMessage {
     /// It has so many bytes of a file of this name: the sender is to say with
-    /// [`FromSender::Start`] what these should be. Data before that is ignored, unless it has none.
+    /// [`FileSenderMessage::Start`] what these should be. Data before that is ignored, unless it
+    /// has none.
     Have(u64),
     /// It has so many bytes now. At least every few seconds.
     Progress(u64),
     /// The file is complete, and its digest is that of the sender.
     Done,
     /// It gives up.
-    Failed(Failure),
+    Failed(FileTransferFailure),
 }
 
 /// Why the receiver gives up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Failure {
+pub struct FileTransferFailure {
     /// The kind.
-    pub reason: FailureReason,
+    pub reason: FileTransferFailureReason,
     /// For a person, in one line. It is the peer's text: it may lie.
     pub text: String,
 }
@@ -68,7 +69,7 @@ pub struct Failure {
 /// The kinds of failures at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum FailureReason {
+pub enum FileTransferFailureReason {
     /// There is another file of this name.
     Exists = 1,
     /// The name is refused.
@@ -87,7 +88,7 @@ pub enum FailureReason {
     Changed = 8,
 }
 
-impl FailureReason {
+impl FileTransferFailureReason {
     const ALL: [Self; 8] = [
         Self::Exists,
         Self::Name,
@@ -102,14 +103,14 @@ impl FailureReason {
 
 /// What a file has beside its name and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attributes {
+pub(crate) struct FileAttributes {
     /// Who may read, write and execute it: the last nine bits of its mode.
     pub(crate) permissions: u32,
     /// When it was changed last: seconds since 1970, and nanoseconds.
     pub(crate) changed_at: (i64, u32),
 }
 
-impl Attributes {
+impl FileAttributes {
     /// Those of a file that is there.
     pub(crate) fn of(file: &Metadata) -> Self {
         let nanos = u32::try_from(file.mtime_nsec()).unwrap_or(0);
@@ -186,13 +187,13 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-impl FromSender {
+impl FileSenderMessage {
     /// Its bytes. Those of [`Self::Data`] follow.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
             Self::Offer { is_eager, length, attributes, name } => {
-                let Attributes { permissions, changed_at: (seconds, nanos) } = attributes;
+                let FileAttributes { permissions, changed_at: (seconds, nanos) } = attributes;
                 bytes.extend([1, VERSION, u8::from(*is_eager)]);
                 bytes.extend(length.to_be_bytes());
                 bytes.extend(permissions.to_be_bytes());
@@ -239,7 +240,7 @@ impl FromSender {
                 if permissions > PERMISSIONS || changed_at.1 >= NANOS {
                     return Err(invalid("a file has impossible attributes"));
                 }
-                let attributes = Attributes { permissions, changed_at };
+                let attributes = FileAttributes { permissions, changed_at };
                 let len = usize::from(u16::from_be_bytes(array(from)?));
                 if len > 4 * MAX_NAME_LEN {
                     return Err(invalid("the name of a file is too long"));
@@ -266,7 +267,7 @@ impl FromSender {
     }
 }
 
-impl FromReceiver {
+impl FileReceiverMessage {
     /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -280,7 +281,7 @@ impl FromReceiver {
                 bytes.extend(count.to_be_bytes());
             }
             Self::Done => bytes.push(18),
-            Self::Failed(Failure { reason, text }) => {
+            Self::Failed(FileTransferFailure { reason, text }) => {
                 bytes.extend([19, *reason as u8]);
                 let end =
                     (0..=text.len().min(MAX_TEXT_LEN)).rfind(|end| text.is_char_boundary(*end));
@@ -304,7 +305,8 @@ impl FromReceiver {
             18 => Self::Done,
             19 => {
                 let [reason] = array(from)?;
-                let reason = FailureReason::ALL.into_iter().find(|known| *known as u8 == reason);
+                let reason =
+                    FileTransferFailureReason::ALL.into_iter().find(|known| *known as u8 == reason);
                 let reason = reason.ok_or_else(|| invalid("a failure of an unknown kind"))?;
                 let len = usize::from(u16::from_be_bytes(array(from)?));
                 if len > MAX_TEXT_LEN {
@@ -314,7 +316,7 @@ impl FromReceiver {
                 from.read_exact(&mut text)?;
                 let text = String::from_utf8_lossy(&text);
                 let text = text.chars().filter(|c| !is_unseen(*c)).collect();
-                Self::Failed(Failure { reason, text })
+                Self::Failed(FileTransferFailure { reason, text })
             }
             _ => return Err(invalid("a message that there is not")),
         })
@@ -345,27 +347,32 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_were_sent() {
         let name = FileName::parse("Pläne 1.pdf".as_bytes()).unwrap();
-        let attributes = Attributes { permissions: 0o640, changed_at: (-5, 999_999_999) };
+        let attributes = FileAttributes { permissions: 0o640, changed_at: (-5, 999_999_999) };
         let messages = [
-            FromSender::Offer { is_eager: true, length: u64::MAX, attributes, name },
-            FromSender::Start { offset: 7, digest: [3; 32] },
-            FromSender::Data(MAX_DATA_LEN),
-            FromSender::Working,
-            FromSender::End([4; 32]),
+            FileSenderMessage::Offer { is_eager: true, length: u64::MAX, attributes, name },
+            FileSenderMessage::Start { offset: 7, digest: [3; 32] },
+            FileSenderMessage::Data(MAX_DATA_LEN),
+            FileSenderMessage::Working,
+            FileSenderMessage::End([4; 32]),
         ];
         for message in messages {
             let bytes = message.encode();
-            assert_eq!(FromSender::read(&mut &bytes[..]).unwrap(), Ok(message));
-            assert!(FromSender::read(&mut &bytes[..bytes.len() - 1]).is_err());
+            assert_eq!(FileSenderMessage::read(&mut &bytes[..]).unwrap(), Ok(message));
+            assert!(FileSenderMessage::read(&mut &bytes[..bytes.len() - 1]).is_err());
         }
-        let failed = |reason| FromReceiver::Failed(Failure { reason, text: "no room".into() });
-        let mut messages =
-            vec![FromReceiver::Have(5), FromReceiver::Progress(6), FromReceiver::Done];
-        messages.extend(FailureReason::ALL.map(failed));
+        let failed = |reason| {
+            FileReceiverMessage::Failed(FileTransferFailure { reason, text: "no room".into() })
+        };
+        let mut messages = vec![
+            FileReceiverMessage::Have(5),
+            FileReceiverMessage::Progress(6),
+            FileReceiverMessage::Done,
+        ];
+        messages.extend(FileTransferFailureReason::ALL.map(failed));
         for message in messages {
             let bytes = message.encode();
-            assert_eq!(FromReceiver::read(&mut &bytes[..]).unwrap(), message);
-            assert!(FromReceiver::read(&mut &bytes[..bytes.len() - 1]).is_err());
+            assert_eq!(FileReceiverMessage::read(&mut &bytes[..]).unwrap(), message);
+            assert!(FileReceiverMessage::read(&mut &bytes[..bytes.len() - 1]).is_err());
         }
     }
 
@@ -398,9 +405,13 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_at_a_character() {
-        let failure = Failure { reason: FailureReason::System, text: "ä".repeat(1000) };
-        let bytes = FromReceiver::Failed(failure).encode();
-        let FromReceiver::Failed(read) = FromReceiver::read(&mut &bytes[..]).unwrap() else {
+        let failure = FileTransferFailure {
+            reason: FileTransferFailureReason::System,
+            text: "ä".repeat(1000),
+        };
+        let bytes = FileReceiverMessage::Failed(failure).encode();
+        let FileReceiverMessage::Failed(read) = FileReceiverMessage::read(&mut &bytes[..]).unwrap()
+        else {
             panic!()
         };
         assert_eq!(read.text, "ä".repeat(MAX_TEXT_LEN / 2));
@@ -409,8 +420,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = FromSender::read(&mut &bytes[..]);
-            let _ = FromReceiver::read(&mut &bytes[..]);
+            let _ = FileSenderMessage::read(&mut &bytes[..]);
+            let _ = FileReceiverMessage::read(&mut &bytes[..]);
         }
     }
 }

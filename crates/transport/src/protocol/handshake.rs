@@ -10,9 +10,9 @@
 //! | who connects | mode 1: the first record, which proves that its first message is new | 19 |
 //! | who answers | if it is not that record: 0, 0, which no record begins with | 2 |
 
-use keys::noise::{Ephemeral, TAG_LEN};
-use keys::{PublicKey, SecretKey};
-use records::{Cipher, Opened, Opener, Record, Sealer};
+use keys::noise::{EphemeralKey, TAG_LEN};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use records::{OpenedRecord, RecordBuffer, RecordCipher, RecordOpener, RecordSealer};
 use snow::HandshakeState;
 use zeroize::Zeroizing;
 
@@ -47,7 +47,7 @@ const NO_RECORD: [u8; 2] = [0; 2];
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
+pub enum TransportHandshakeError {
     /// The first bytes are not those of this handshake.
     #[error("what connects is not a transport of Sunder")]
     NotATransport,
@@ -59,10 +59,10 @@ pub enum HandshakeError {
     Mode(u8),
     /// The end that connects expects another key here, or has none.
     #[error("it expects another key here than {}", .0)]
-    OtherKeyExpected(Box<PublicKey>),
+    OtherKeyExpected(Box<IdentityPublicKey>),
     /// The end that connects has proven its key, which is not one of those that may connect.
     #[error("its key {} is not one that may connect here", .0)]
-    Unknown(Box<PublicKey>),
+    Unknown(Box<IdentityPublicKey>),
     /// The end that connects has not proven the key that it states.
     #[error("it has not proven its key")]
     NotProven,
@@ -80,13 +80,13 @@ pub enum HandshakeError {
     Busy,
     /// The other end has refused, and says this reason.
     #[error("it refuses: {0}")]
-    Refused(Refusal),
+    Refused(HandshakeRefusal),
     /// The answer is not one.
     #[error("the answer is not that of an end with the expected key")]
     WrongReply,
 }
 
-impl HandshakeError {
+impl TransportHandshakeError {
     /// Whether a key was wrong or something was changed, rather than a setting.
     pub fn is_security(&self) -> bool {
         matches!(
@@ -99,7 +99,10 @@ impl HandshakeError {
                 | Self::PlainRefused
                 | Self::NoiseRefused
                 | Self::Refused(
-                    Refusal::OtherKey | Refusal::NotExpected | Refusal::Plain | Refusal::Noise
+                    HandshakeRefusal::OtherKey
+                        | HandshakeRefusal::NotExpected
+                        | HandshakeRefusal::Plain
+                        | HandshakeRefusal::Noise
                 )
         )
     }
@@ -109,12 +112,12 @@ impl HandshakeError {
         let refusal = match self {
             // That end takes it for a record that was changed.
             Self::NotConfirmed => return Some(NO_RECORD),
-            Self::Version(_) | Self::Mode(_) => Refusal::Version,
-            Self::OtherKeyExpected(_) => Refusal::OtherKey,
-            Self::Unknown(_) => Refusal::NotExpected,
-            Self::PlainRefused => Refusal::Plain,
-            Self::NoiseRefused => Refusal::Noise,
-            Self::Busy => Refusal::Busy,
+            Self::Version(_) | Self::Mode(_) => HandshakeRefusal::Version,
+            Self::OtherKeyExpected(_) => HandshakeRefusal::OtherKey,
+            Self::Unknown(_) => HandshakeRefusal::NotExpected,
+            Self::PlainRefused => HandshakeRefusal::Plain,
+            Self::NoiseRefused => HandshakeRefusal::Noise,
+            Self::Busy => HandshakeRefusal::Busy,
             _ => return None,
         };
         Some(refusal.answer())
@@ -124,7 +127,7 @@ impl HandshakeError {
 /// What a refusal says. It is not authenticated: it only helps a person to find the mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum HandshakeRefusal {
     /// It has another version.
     #[error("it has another version of the handshake: update the older one")]
     Version = 1,
@@ -145,9 +148,9 @@ pub enum Refusal {
     Busy = 6,
 }
 
-impl Refusal {
+impl HandshakeRefusal {
     /// What a byte stands for.
-    pub(crate) fn parse(byte: u8) -> Result<Self, HandshakeError> {
+    pub(crate) fn parse(byte: u8) -> Result<Self, TransportHandshakeError> {
         let all = [
             Self::Version,
             Self::OtherKey,
@@ -157,7 +160,7 @@ impl Refusal {
             Self::Busy,
         ];
         let known = all.into_iter().find(|refusal| *refusal as u8 == byte);
-        known.ok_or(HandshakeError::WrongReply)
+        known.ok_or(TransportHandshakeError::WrongReply)
     }
 
     /// The whole answer.
@@ -168,14 +171,14 @@ impl Refusal {
 
 /// What an end that connects asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum HandshakeMode {
     /// No encryption.
     Plain,
     /// Noise; a message of [`REQUEST_LEN`] bytes follows.
     Noise,
 }
 
-impl Mode {
+impl HandshakeMode {
     /// What an end sends that connects in this mode, before the message.
     pub(crate) fn prefix(self) -> [u8; PREFIX_LEN] {
         let mut prefix = [0; PREFIX_LEN];
@@ -189,87 +192,94 @@ impl Mode {
     ///
     /// # Errors
     /// When it is not the beginning of a handshake of this version.
-    pub(crate) fn parse(prefix: &[u8; PREFIX_LEN]) -> Result<Self, HandshakeError> {
+    pub(crate) fn parse(prefix: &[u8; PREFIX_LEN]) -> Result<Self, TransportHandshakeError> {
         if &prefix[..8] != MAGIC {
-            return Err(HandshakeError::NotATransport);
+            return Err(TransportHandshakeError::NotATransport);
         }
         match (prefix[8], prefix[9]) {
             (VERSION, 0) => Ok(Self::Plain),
             (VERSION, 1) => Ok(Self::Noise),
-            (VERSION, mode) => Err(HandshakeError::Mode(mode)),
-            (version, _) => Err(HandshakeError::Version(version)),
+            (VERSION, mode) => Err(TransportHandshakeError::Mode(mode)),
+            (version, _) => Err(TransportHandshakeError::Version(version)),
         }
     }
 }
 
 /// A handshake that both ends have answered: what encrypts and decrypts records from here on.
-pub(crate) struct Session {
-    pub(crate) sealer: Sealer,
-    pub(crate) opener: Opener,
+pub(crate) struct TransportSession {
+    pub(crate) sealer: RecordSealer,
+    pub(crate) opener: RecordOpener,
     /// The other end's key.
-    pub(crate) peer: PublicKey,
+    pub(crate) peer: IdentityPublicKey,
 }
 
-impl Session {
+impl TransportSession {
     /// Of a handshake that is complete, at the end that has connected or at the other one.
     fn new(
         mut noise: HandshakeState,
-        peer: PublicKey,
-        cipher: Cipher,
+        peer: IdentityPublicKey,
+        cipher: RecordCipher,
         has_connected: bool,
     ) -> Self {
         let (there, back) = noise.dangerously_get_raw_split();
         let (there, back) = (Zeroizing::new(there), Zeroizing::new(back));
         let (sent, received) = if has_connected { (there, back) } else { (back, there) };
-        Self { sealer: Sealer::new(cipher, &sent), opener: Opener::new(cipher, &received), peer }
+        Self {
+            sealer: RecordSealer::new(cipher, &sent),
+            opener: RecordOpener::new(cipher, &received),
+            peer,
+        }
     }
 
     /// Takes the first record of the end that has connected.
     ///
     /// # Errors
     /// When it is another record: it does not prove that this end's first message is new.
-    pub(crate) fn confirm(&mut self, record: &[u8; CONFIRM_LEN]) -> Result<(), HandshakeError> {
-        self.opener.space()[..CONFIRM_LEN].copy_from_slice(record);
-        self.opener.filled(CONFIRM_LEN);
+    pub(crate) fn confirm(
+        &mut self,
+        record: &[u8; CONFIRM_LEN],
+    ) -> Result<(), TransportHandshakeError> {
+        self.opener.receive_space()[..CONFIRM_LEN].copy_from_slice(record);
+        self.opener.commit_received(CONFIRM_LEN);
         let mut confirm = [1; CONFIRM.len()];
-        let is_confirmed = self.opener.poll() == Ok(Opened::Data)
+        let is_confirmed = self.opener.poll() == Ok(OpenedRecord::Data)
             && self.opener.read(&mut confirm) == CONFIRM.len()
             && confirm == CONFIRM;
-        if is_confirmed { Ok(()) } else { Err(HandshakeError::NotConfirmed) }
+        if is_confirmed { Ok(()) } else { Err(TransportHandshakeError::NotConfirmed) }
     }
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for TransportSession {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Session").field("peer", &self.peer).finish_non_exhaustive()
+        out.debug_struct("TransportSession").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
 /// The end that has connected, after its first message.
-pub(crate) struct Initiator {
+pub(crate) struct HandshakeInitiator {
     noise: HandshakeState,
-    peer: PublicKey,
-    fastest: Cipher,
+    peer: IdentityPublicKey,
+    fastest: RecordCipher,
 }
 
-impl std::fmt::Debug for Initiator {
+impl std::fmt::Debug for HandshakeInitiator {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Initiator").field("peer", &self.peer).finish_non_exhaustive()
+        out.debug_struct("HandshakeInitiator").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
-impl Initiator {
+impl HandshakeInitiator {
     /// Begins a handshake with the end that has the key `peer`; also returns what to send.
     /// `fastest` is the fastest cipher here.
     pub(crate) fn new(
-        own: &SecretKey,
-        peer: &PublicKey,
-        fastest: Cipher,
-        ephemeral: Ephemeral,
+        own: &IdentitySecretKey,
+        peer: &IdentityPublicKey,
+        fastest: RecordCipher,
+        ephemeral: EphemeralKey,
     ) -> (Self, [u8; PREFIX_LEN + REQUEST_LEN]) {
         let mut noise = state(own, Some(peer), ephemeral);
         let mut hello = [0; PREFIX_LEN + REQUEST_LEN];
-        hello[..PREFIX_LEN].copy_from_slice(&Mode::Noise.prefix());
+        hello[..PREFIX_LEN].copy_from_slice(&HandshakeMode::Noise.prefix());
         let mut payload = [cipher_byte(fastest); KEY_LEN + CIPHER_LEN];
         payload[..KEY_LEN].copy_from_slice(&own.public().to_bytes());
         let written = noise.write_message(&payload, &mut hello[PREFIX_LEN..]);
@@ -286,16 +296,16 @@ impl Initiator {
     pub(crate) fn finish(
         mut self,
         reply: &[u8; REPLY_LEN],
-    ) -> Result<(Session, Vec<u8>), HandshakeError> {
+    ) -> Result<(TransportSession, Vec<u8>), TransportHandshakeError> {
         let mut payload = [0; CIPHER_LEN + TAG_LEN];
         let read = self.noise.read_message(reply, &mut payload);
-        read.map_err(|_| HandshakeError::WrongReply)?;
+        read.map_err(|_| TransportHandshakeError::WrongReply)?;
         // The other end takes one that is not the fastest here only if it is for any processor.
         let cipher =
-            parse_cipher(payload[0]).filter(|cipher| *cipher == self.fastest.common(*cipher));
-        let cipher = cipher.ok_or(HandshakeError::WrongReply)?;
-        let mut session = Session::new(self.noise, self.peer, cipher, true);
-        let mut confirm = Record::new();
+            parse_cipher(payload[0]).filter(|cipher| *cipher == self.fastest.negotiate(*cipher));
+        let cipher = cipher.ok_or(TransportHandshakeError::WrongReply)?;
+        let mut session = TransportSession::new(self.noise, self.peer, cipher, true);
+        let mut confirm = RecordBuffer::new();
         confirm.extend(&CONFIRM);
         let confirm = session.sealer.seal(&mut confirm).to_vec();
         Ok((session, confirm))
@@ -304,52 +314,56 @@ impl Initiator {
 
 /// Answers Noise's first message from an end whose key is admitted. `fastest` is the fastest cipher
 /// here. Returns the answer, its status included. The message may be a replay until the first
-/// record has come: [`Session::confirm`].
+/// record has come: [`TransportSession::confirm`].
 ///
 /// # Errors
 /// When the message is not one for this end from such an end.
 pub(crate) fn answer(
-    own: &SecretKey,
+    own: &IdentitySecretKey,
     request: &[u8; REQUEST_LEN],
-    admit: impl FnOnce(&PublicKey) -> bool,
-    fastest: Cipher,
-    ephemeral: Ephemeral,
-) -> Result<(Session, [u8; 1 + REPLY_LEN]), HandshakeError> {
+    admit: impl FnOnce(&IdentityPublicKey) -> bool,
+    fastest: RecordCipher,
+    ephemeral: EphemeralKey,
+) -> Result<(TransportSession, [u8; 1 + REPLY_LEN]), TransportHandshakeError> {
     let mut noise = state(own, None, ephemeral);
     let mut payload = [0; KEY_LEN + CIPHER_LEN + TAG_LEN];
     if noise.read_message(request, &mut payload).is_err() {
-        return Err(HandshakeError::OtherKeyExpected(Box::new(own.public())));
+        return Err(TransportHandshakeError::OtherKeyExpected(Box::new(own.public())));
     }
-    let proven = payload.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+    let proven = payload.first_chunk().and_then(|key| IdentityPublicKey::from_bytes(key).ok());
     let proven = proven.filter(|key| noise.get_remote_static() == Some(&key.x25519()[..]));
-    let peer = proven.ok_or(HandshakeError::NotProven)?;
+    let peer = proven.ok_or(TransportHandshakeError::NotProven)?;
     if !admit(&peer) {
-        return Err(HandshakeError::Unknown(Box::new(peer)));
+        return Err(TransportHandshakeError::Unknown(Box::new(peer)));
     }
-    let theirs = parse_cipher(payload[KEY_LEN]).ok_or(HandshakeError::NotProven)?;
-    let cipher = fastest.common(theirs);
+    let theirs = parse_cipher(payload[KEY_LEN]).ok_or(TransportHandshakeError::NotProven)?;
+    let cipher = fastest.negotiate(theirs);
     let mut reply = [ACCEPTED; 1 + REPLY_LEN];
     // It fails if the other end's ephemeral key has a small order.
     let written = noise.write_message(&[cipher_byte(cipher)], &mut reply[1..]);
-    written.map_err(|_| HandshakeError::NotProven)?;
-    Ok((Session::new(noise, peer, cipher, false), reply))
+    written.map_err(|_| TransportHandshakeError::NotProven)?;
+    Ok((TransportSession::new(noise, peer, cipher, false), reply))
 }
 
-fn cipher_byte(cipher: Cipher) -> u8 {
+fn cipher_byte(cipher: RecordCipher) -> u8 {
     match cipher {
-        Cipher::Aes256Gcm => 1,
-        Cipher::ChaCha20Poly1305 => 2,
+        RecordCipher::Aes256Gcm => 1,
+        RecordCipher::ChaCha20Poly1305 => 2,
     }
 }
 
-fn parse_cipher(byte: u8) -> Option<Cipher> {
-    [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]
+fn parse_cipher(byte: u8) -> Option<RecordCipher> {
+    [RecordCipher::Aes256Gcm, RecordCipher::ChaCha20Poly1305]
         .into_iter()
         .find(|cipher| cipher_byte(*cipher) == byte)
 }
 
 /// The state before the first message, of the end that connects if it knows its peer's key.
-fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> HandshakeState {
+fn state(
+    own: &IdentitySecretKey,
+    peer: Option<&IdentityPublicKey>,
+    ephemeral: EphemeralKey,
+) -> HandshakeState {
     let mut prologue = [VERSION; MAGIC.len() + 1];
     prologue[..MAGIC.len()].copy_from_slice(MAGIC);
     keys::noise::handshake(own, peer, &prologue, ephemeral)
@@ -359,20 +373,24 @@ fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> Han
 pub(crate) mod tests {
     use super::*;
 
-    const AES: Cipher = Cipher::Aes256Gcm;
-    const CHACHA: Cipher = Cipher::ChaCha20Poly1305;
+    const AES: RecordCipher = RecordCipher::Aes256Gcm;
+    const CHACHA: RecordCipher = RecordCipher::ChaCha20Poly1305;
 
-    fn secret(number: u8) -> SecretKey {
-        SecretKey::new(&[number; 32])
+    fn secret(number: u8) -> IdentitySecretKey {
+        IdentitySecretKey::new(&[number; 32])
     }
 
-    fn ephemeral(number: u8) -> Ephemeral {
-        Ephemeral(Zeroizing::new([number; KEY_LEN]))
+    fn ephemeral(number: u8) -> EphemeralKey {
+        EphemeralKey(Zeroizing::new([number; KEY_LEN]))
     }
 
-    fn connect(from: u8, to: u8) -> (Initiator, [u8; REQUEST_LEN]) {
-        let (initiator, hello) =
-            Initiator::new(&secret(from), &secret(to).public(), AES, ephemeral(from + 100));
+    fn connect(from: u8, to: u8) -> (HandshakeInitiator, [u8; REQUEST_LEN]) {
+        let (initiator, hello) = HandshakeInitiator::new(
+            &secret(from),
+            &secret(to).public(),
+            AES,
+            ephemeral(from + 100),
+        );
         (initiator, *hello.last_chunk().unwrap())
     }
 
@@ -381,13 +399,13 @@ pub(crate) mod tests {
         request: &[u8; REQUEST_LEN],
         admitted: u8,
         own_ephemeral: u8,
-    ) -> Result<(Session, [u8; 1 + REPLY_LEN]), HandshakeError> {
+    ) -> Result<(TransportSession, [u8; 1 + REPLY_LEN]), TransportHandshakeError> {
         let admitted = secret(admitted).public();
         answer(&secret(by), request, |key| *key == admitted, AES, ephemeral(own_ephemeral))
     }
 
     /// Both ends after a handshake.
-    pub(crate) fn sessions() -> (Session, Session) {
+    pub(crate) fn sessions() -> (TransportSession, TransportSession) {
         let (initiator, request) = connect(1, 2);
         let (mut two, reply) = answered(2, &request, 1, 9).unwrap();
         let (one, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
@@ -406,7 +424,8 @@ pub(crate) mod tests {
     fn both_ends_take_one_cipher() {
         for [first, second] in [[AES, AES], [AES, CHACHA], [CHACHA, AES], [CHACHA, CHACHA]] {
             let (own, other) = (secret(1), secret(2));
-            let (initiator, hello) = Initiator::new(&own, &other.public(), first, ephemeral(3));
+            let (initiator, hello) =
+                HandshakeInitiator::new(&own, &other.public(), first, ephemeral(3));
             let request = hello.last_chunk().unwrap();
             let answered = answer(&other, request, |_| true, second, ephemeral(4));
             let (mut two, reply) = answered.unwrap();
@@ -421,7 +440,8 @@ pub(crate) mod tests {
     fn another_cipher_is_refused() {
         for (byte, is_taken) in [(1, false), (2, true), (0, false), (3, false)] {
             let (own, other) = (secret(1), secret(2));
-            let (initiator, hello) = Initiator::new(&own, &other.public(), CHACHA, ephemeral(3));
+            let (initiator, hello) =
+                HandshakeInitiator::new(&own, &other.public(), CHACHA, ephemeral(3));
             let mut noise = state(&other, None, ephemeral(4));
             noise.read_message(&hello[PREFIX_LEN..], &mut [0; 100]).unwrap();
             let mut reply = [0; REPLY_LEN];
@@ -432,16 +452,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_prefix_says_the_mode() {
-        for mode in [Mode::Plain, Mode::Noise] {
-            assert_eq!(Mode::parse(&mode.prefix()), Ok(mode));
+        for mode in [HandshakeMode::Plain, HandshakeMode::Noise] {
+            assert_eq!(HandshakeMode::parse(&mode.prefix()), Ok(mode));
             for at in 0..PREFIX_LEN {
                 let mut changed = mode.prefix();
                 changed[at] ^= 2;
-                let error = Mode::parse(&changed).unwrap_err();
+                let error = HandshakeMode::parse(&changed).unwrap_err();
                 match at {
-                    0..8 => assert_eq!(error, HandshakeError::NotATransport),
-                    8 => assert_eq!(error, HandshakeError::Version(0)),
-                    _ => assert!(matches!(error, HandshakeError::Mode(_))),
+                    0..8 => assert_eq!(error, TransportHandshakeError::NotATransport),
+                    8 => assert_eq!(error, TransportHandshakeError::Version(0)),
+                    _ => assert!(matches!(error, TransportHandshakeError::Mode(_))),
                 }
             }
         }
@@ -451,12 +471,15 @@ pub(crate) mod tests {
     fn a_wrong_key_is_named() {
         let (_, request) = connect(1, 3);
         let error = answered(2, &request, 1, 9).unwrap_err();
-        assert_eq!(error, HandshakeError::OtherKeyExpected(Box::new(secret(2).public())));
+        assert_eq!(error, TransportHandshakeError::OtherKeyExpected(Box::new(secret(2).public())));
         let (_, request) = connect(1, 2);
         let error = answered(2, &request, 3, 9).unwrap_err();
-        assert_eq!(error, HandshakeError::Unknown(Box::new(secret(1).public())));
-        assert_eq!(Refusal::parse(error.refusal_bytes().unwrap()[1]), Ok(Refusal::NotExpected));
-        assert_eq!(Refusal::parse(0), Err(HandshakeError::WrongReply));
+        assert_eq!(error, TransportHandshakeError::Unknown(Box::new(secret(1).public())));
+        assert_eq!(
+            HandshakeRefusal::parse(error.refusal_bytes().unwrap()[1]),
+            Ok(HandshakeRefusal::NotExpected)
+        );
+        assert_eq!(HandshakeRefusal::parse(0), Err(TransportHandshakeError::WrongReply));
     }
 
     #[test]
@@ -481,11 +504,11 @@ pub(crate) mod tests {
             let mut confirm: [u8; CONFIRM_LEN] = confirm.try_into().unwrap();
             confirm[at] ^= 1;
             let error = two.confirm(&confirm).unwrap_err();
-            assert_eq!(error, HandshakeError::NotConfirmed, "byte {at}");
+            assert_eq!(error, TransportHandshakeError::NotConfirmed, "byte {at}");
             // The other end is told.
             let told = error.refusal_bytes().unwrap();
-            one.opener.space()[..told.len()].copy_from_slice(&told);
-            one.opener.filled(told.len());
+            one.opener.receive_space()[..told.len()].copy_from_slice(&told);
+            one.opener.commit_received(told.len());
             assert!(one.opener.poll().is_err(), "byte {at}");
         }
     }
@@ -498,7 +521,7 @@ pub(crate) mod tests {
         let (_, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
         let (mut again, _) = answered(2, &request, 1, 10).unwrap();
         let confirmed = again.confirm(confirm.as_slice().try_into().unwrap());
-        assert_eq!(confirmed, Err(HandshakeError::NotConfirmed));
+        assert_eq!(confirmed, Err(TransportHandshakeError::NotConfirmed));
     }
 
     #[test]
@@ -507,6 +530,6 @@ pub(crate) mod tests {
         let mut request = [0; REQUEST_LEN];
         let payload = [&secret(3).public().to_bytes()[..], &[1]].concat();
         noise.write_message(&payload, &mut request).unwrap();
-        assert_eq!(answered(2, &request, 3, 9).unwrap_err(), HandshakeError::NotProven);
+        assert_eq!(answered(2, &request, 3, 9).unwrap_err(), TransportHandshakeError::NotProven);
     }
 }

@@ -19,14 +19,14 @@ pub(crate) const SECRET_LEN: usize = 32;
 pub(crate) const REQUEST_LEN: usize = 10 + SECRET_LEN;
 
 /// What who waits answers when it is connected: a connection that waited may be dead.
-pub(crate) const HERE: u8 = 0;
+pub(crate) const STILL_PRESENT: u8 = 0;
 
 /// What a relay says with one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Answer {
+pub(crate) enum RelayResponse {
     /// Who connects is connected: what follows comes from the other party. To who waits: the same,
-    /// once it has answered with [`HERE`].
+    /// once it has answered with [`STILL_PRESENT`].
     Connected = 0,
     /// To who waits: it still does.
     Waiting = 1,
@@ -36,7 +36,7 @@ pub(crate) enum Answer {
     Refused = 3,
 }
 
-impl Answer {
+impl RelayResponse {
     /// What a byte says.
     pub(crate) fn parse(byte: u8) -> Option<Self> {
         let all = [Self::Connected, Self::Waiting, Self::Nobody, Self::Refused];
@@ -47,52 +47,52 @@ impl Answer {
 /// Under which who waits is found. Nobody guesses it. It is no secret of the ends, which prove
 /// their keys to each other: who has it can connect, as to any address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token([u8; TOKEN_LEN]);
+pub struct RelayToken([u8; TOKEN_LEN]);
 
 /// A text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no token of a relay: take the 32 digits that the receiver prints")]
-pub struct TokenError;
+pub struct RelayTokenError;
 
-impl FromStr for Token {
-    type Err = TokenError;
+impl FromStr for RelayToken {
+    type Err = RelayTokenError;
 
-    fn from_str(text: &str) -> Result<Self, TokenError> {
+    fn from_str(text: &str) -> Result<Self, RelayTokenError> {
         let mut token = [0; TOKEN_LEN];
         let is_hexadecimal = text.bytes().all(|digit| digit.is_ascii_hexdigit());
         if text.len() != 2 * TOKEN_LEN || !is_hexadecimal {
-            return Err(TokenError);
+            return Err(RelayTokenError);
         }
         for (byte, at) in token.iter_mut().zip((0..).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| TokenError)?;
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| RelayTokenError)?;
         }
         Ok(Self(token))
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for RelayToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for RelayToken {
     /// Who reads a log cannot connect.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Token(..)")
+        out.write_str("RelayToken(..)")
     }
 }
 
 /// What only who waits knows, and the relay. Secret.
-pub(crate) struct Secret(Zeroizing<[u8; SECRET_LEN]>);
+pub(crate) struct RelaySecret(Zeroizing<[u8; SECRET_LEN]>);
 
-impl Secret {
+impl RelaySecret {
     pub(crate) fn new(bytes: Zeroizing<[u8; SECRET_LEN]>) -> Self {
         Self(bytes)
     }
 
     /// That of an end with this identity: the same in each run.
-    pub(crate) fn of_identity(identity: &keys::SecretKey) -> Self {
+    pub(crate) fn of_identity(identity: &keys::IdentitySecretKey) -> Self {
         let state = Sha256::new().chain_update(b"Sunder relay 1").chain_update(*identity.x25519());
         Self(Zeroizing::new(state.finalize().into()))
     }
@@ -102,22 +102,22 @@ impl Secret {
     }
 
     /// The token that who knows the secret waits under.
-    pub(crate) fn token(&self) -> Token {
+    pub(crate) fn token(&self) -> RelayToken {
         let digest = Sha256::digest(*self.0);
         let (token, _) = digest.split_first_chunk().expect("a digest is longer than a token");
-        Token(*token)
+        RelayToken(*token)
     }
 }
 
 /// What a party asks for.
-pub(crate) enum Request {
+pub(crate) enum RelayRequest {
     /// To wait, under the token of this secret.
-    Wait(Secret),
+    Wait(RelaySecret),
     /// To be connected to who waits under this token.
-    Connect(Token),
+    Connect(RelayToken),
 }
 
-impl Request {
+impl RelayRequest {
     /// Its bytes.
     pub(crate) fn encode(&self) -> Zeroizing<[u8; REQUEST_LEN]> {
         let mut bytes = Zeroizing::new([0; REQUEST_LEN]);
@@ -143,8 +143,8 @@ impl Request {
             return None;
         }
         match head[9] {
-            1 => Some(Self::Wait(Secret(Zeroizing::new(*body.first_chunk()?)))),
-            2 => Some(Self::Connect(Token(*body.first_chunk()?))),
+            1 => Some(Self::Wait(RelaySecret(Zeroizing::new(*body.first_chunk()?)))),
+            2 => Some(Self::Connect(RelayToken(*body.first_chunk()?))),
             _ => None,
         }
     }
@@ -156,29 +156,31 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_they_were_sent() {
-        let secret = || Secret(Zeroizing::new([7; SECRET_LEN]));
+        let secret = || RelaySecret(Zeroizing::new([7; SECRET_LEN]));
         let token = secret().token();
         assert_eq!(token.to_string().parse(), Ok(token));
-        assert_eq!("0g".repeat(16).parse::<Token>(), Err(TokenError));
-        assert_eq!("é".repeat(16).parse::<Token>(), Err(TokenError));
-        let mut bytes = *Request::Wait(secret()).encode();
+        assert_eq!("0g".repeat(16).parse::<RelayToken>(), Err(RelayTokenError));
+        assert_eq!("é".repeat(16).parse::<RelayToken>(), Err(RelayTokenError));
+        let mut bytes = *RelayRequest::Wait(secret()).encode();
         assert!(
-            matches!(Request::parse(&bytes), Some(Request::Wait(read)) if read.token() == token)
+            matches!(RelayRequest::parse(&bytes), Some(RelayRequest::Wait(read)) if read.token() == token)
         );
         for at in 0..10 {
             bytes[at] ^= 8;
-            assert!(Request::parse(&bytes).is_none(), "byte {at}");
+            assert!(RelayRequest::parse(&bytes).is_none(), "byte {at}");
             bytes[at] ^= 8;
         }
-        let bytes = Request::Connect(token).encode();
-        assert!(matches!(Request::parse(&bytes), Some(Request::Connect(read)) if read == token));
+        let bytes = RelayRequest::Connect(token).encode();
+        assert!(
+            matches!(RelayRequest::parse(&bytes), Some(RelayRequest::Connect(read)) if read == token)
+        );
     }
 
     #[test]
     fn a_token_stays_with_its_identity_and_does_not_give_the_secret() {
-        let identity = keys::SecretKey::new(&[7; 32]);
-        let secret = Secret::of_identity(&identity);
-        assert_eq!(secret.token(), Secret::of_identity(&identity).token());
+        let identity = keys::IdentitySecretKey::new(&[7; 32]);
+        let secret = RelaySecret::of_identity(&identity);
+        assert_eq!(secret.token(), RelaySecret::of_identity(&identity).token());
         assert_ne!(secret.token().0, secret.0[..TOKEN_LEN]);
     }
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use crate::options::{Options, Security};
-use crate::protocol::relay::{Answer, HERE, Request, SECRET_LEN, Secret, Token};
+use crate::options::{ConnectionOptions, ConnectionSecurity};
+use crate::protocol::relay::{
+    RelayRequest, RelayResponse, RelaySecret, RelayToken, SECRET_LEN, STILL_PRESENT,
+};
 use crate::stream::ByteStream;
 use crate::transports::tcp;
 
@@ -22,51 +24,53 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Connects to who waits under a token.
 pub(crate) fn open(
     relay: SocketAddr,
-    token: Token,
-    options: &Options,
+    token: RelayToken,
+    options: &ConnectionOptions,
 ) -> io::Result<Arc<dyn ByteStream>> {
     let stream = tcp::open(relay, options)?;
     stream.set_timeout(Some(CONNECT_TIMEOUT))?;
-    send(&*stream, &*Request::Connect(token).encode())?;
+    send(&*stream, &*RelayRequest::Connect(token).encode())?;
     let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
     match receive(&*stream)? {
-        Answer::Connected => Ok(stream),
-        Answer::Nobody => refused("nobody waits at the relay under this token; start the receiver"),
-        Answer::Refused => refused("the relay has too many connections; try again"),
-        Answer::Waiting => refused("the relay's answer is not one"),
+        RelayResponse::Connected => Ok(stream),
+        RelayResponse::Nobody => {
+            refused("nobody waits at the relay under this token; start the receiver")
+        }
+        RelayResponse::Refused => refused("the relay has too many connections; try again"),
+        RelayResponse::Waiting => refused("the relay's answer is not one"),
     }
 }
 
 /// An end that waits at a relay.
-pub(crate) struct Registration {
+pub(crate) struct RelayRegistration {
     relay: Vec<SocketAddr>,
     secret: Zeroizing<[u8; SECRET_LEN]>,
     /// The connection that waits.
     waiting: Mutex<Option<Arc<dyn ByteStream>>>,
 }
 
-impl Registration {
+impl RelayRegistration {
     /// Prepares to wait. The token is the same in each run if the identity is.
     ///
     /// # Errors
     /// When the system gives no random bytes.
     pub(crate) fn new(
         relay: Vec<SocketAddr>,
-        security: &Security,
+        security: &ConnectionSecurity,
     ) -> Result<Self, getrandom::Error> {
         let secret = match security {
-            Security::Noise { identity, .. } => Secret::of_identity(identity),
-            Security::Insecure => {
+            ConnectionSecurity::Noise { identity, .. } => RelaySecret::of_identity(identity),
+            ConnectionSecurity::Insecure => {
                 let mut random = Zeroizing::new([0; SECRET_LEN]);
                 getrandom::fill(&mut *random)?;
-                Secret::new(random)
+                RelaySecret::new(random)
             }
         };
         Ok(Self { relay, secret: secret.into_bytes(), waiting: Mutex::default() })
     }
 
-    fn secret(&self) -> Secret {
-        Secret::new(self.secret.clone())
+    fn secret(&self) -> RelaySecret {
+        RelaySecret::new(self.secret.clone())
     }
 
     /// The relay's address.
@@ -75,35 +79,35 @@ impl Registration {
     }
 
     /// Where others find this end.
-    pub(crate) fn token(&self) -> Token {
+    pub(crate) fn token(&self) -> RelayToken {
         self.secret().token()
     }
 
     /// Waits for one party that connects.
-    pub(crate) fn accept(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    pub(crate) fn accept(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
         let stream = self.connect(options)?;
         stream.set_timeout(Some(SILENCE_TIMEOUT))?;
-        send(&*stream, &*Request::Wait(self.secret()).encode())?;
+        send(&*stream, &*RelayRequest::Wait(self.secret()).encode())?;
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
         let answer = loop {
             match receive(&*stream)? {
-                Answer::Waiting => {}
+                RelayResponse::Waiting => {}
                 answer => break answer,
             }
         };
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match answer {
-            Answer::Connected => {
-                send(&*stream, &[HERE])?;
+            RelayResponse::Connected => {
+                send(&*stream, &[STILL_PRESENT])?;
                 Ok(stream)
             }
             _ => Err(io::Error::other("the relay has too many connections")),
         }
     }
 
-    fn connect(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
         // Whoever sends cannot tell that it is this connection that is silent, and change it.
-        let options = Options { has_short_segments: true, ..options.clone() };
+        let options = ConnectionOptions { has_short_segments: true, ..options.clone() };
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in &self.relay {
             match tcp::open(*address, &options) {
@@ -131,7 +135,7 @@ fn send(stream: &dyn ByteStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(stream: &dyn ByteStream) -> io::Result<Answer> {
+fn receive(stream: &dyn ByteStream) -> io::Result<RelayResponse> {
     let start = Instant::now();
     let mut byte = [0];
     loop {
@@ -147,5 +151,5 @@ fn receive(stream: &dyn ByteStream) -> io::Result<Answer> {
             Err(error) => return Err(error),
         }
     }
-    Answer::parse(byte[0]).ok_or_else(|| io::Error::other("the relay's answer is not one"))
+    RelayResponse::parse(byte[0]).ok_or_else(|| io::Error::other("the relay's answer is not one"))
 }

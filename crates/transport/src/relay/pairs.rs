@@ -12,23 +12,23 @@ pub(super) const MAX_ENDS_OF_SOURCE: usize = 128;
 
 /// The pairs.
 #[derive(Debug, Default)]
-pub(super) struct Pairs(Mutex<Counted>);
+pub(super) struct RelayPairLimiter(Mutex<RelayPairCounts>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct RelayPairCounts {
     pairs: usize,
     ends: HashMap<IpAddr, usize>,
 }
 
 /// The place of a pair, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    pairs: Arc<Pairs>,
+pub(super) struct RelayPairPermit {
+    pairs: Arc<RelayPairLimiter>,
     sources: Vec<IpAddr>,
 }
 
-impl Pairs {
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+impl RelayPairLimiter {
+    fn lock(&self) -> MutexGuard<'_, RelayPairCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,26 +43,26 @@ impl Pairs {
     }
 
     /// A place for a pair of which this source is an end; `None` if there is none.
-    pub(super) fn take(self: &Arc<Self>, source: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, source: IpAddr) -> Option<RelayPairPermit> {
         let mut counted = self.lock();
         if counted.pairs >= MAX_PAIRS || !counted.has_room(source) {
             return None;
         }
         counted.pairs += 1;
         drop(counted);
-        let mut place = Place { pairs: self.clone(), sources: Vec::new() };
+        let mut place = RelayPairPermit { pairs: self.clone(), sources: Vec::new() };
         place.add(source);
         Some(place)
     }
 }
 
-impl Counted {
+impl RelayPairCounts {
     fn has_room(&self, source: IpAddr) -> bool {
         self.ends.get(&source).is_none_or(|ends| *ends < MAX_ENDS_OF_SOURCE)
     }
 }
 
-impl Place {
+impl RelayPairPermit {
     /// Counts an end of this source.
     pub(super) fn add(&mut self, source: IpAddr) {
         *self.pairs.lock().ends.entry(source).or_default() += 1;
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RelayPairPermit {
     fn drop(&mut self) {
         let mut counted = self.pairs.lock();
         counted.pairs -= 1;
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn a_source_has_its_part_and_places_return() {
-        let pairs = Arc::new(Pairs::default());
+        let pairs = Arc::new(RelayPairLimiter::default());
         let source = |last: u8| IpAddr::from([192, 0, 2, last]);
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<RelayPairPermit> = Vec::new();
         while let Some(place) = pairs.take(source(1)) {
             places.push(place);
         }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use service::accept::RoundRobin;
+use service::accept::RoundRobinAcceptor;
 use service::connection_limiter::{ConnectionLimiter, source};
-use service::listening::{Listening, listen};
+use service::listening::{ConfiguredListener, listen};
 use service::log::LogRateLimiter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,9 +18,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::pairs::{MAX_PAIRS, Pairs};
-use super::status::{Counter, Counts, Status};
-use crate::protocol::relay::{Answer, HERE, REQUEST_LEN, Request, Token};
+use super::pairs::{MAX_PAIRS, RelayPairLimiter};
+use super::status::{RelayCounter, RelayCounters, RelayStatus};
+use crate::protocol::relay::{REQUEST_LEN, RelayRequest, RelayResponse, RelayToken, STILL_PRESENT};
 
 /// The most connections that have not asked for anything yet, or look for who waits.
 const MAX_ARRIVING: usize = 512;
@@ -59,45 +59,45 @@ const BUFFER_LEN: usize = 256 << 10;
 pub struct RelayError(#[from] io::Error);
 
 /// A relay that listens. It knows addresses, times and lengths, and no key.
-pub struct Relay {
-    listening: Vec<Listening>,
-    state: Arc<State>,
+pub struct RelayServer {
+    listening: Vec<ConfiguredListener>,
+    state: Arc<RelayState>,
 }
 
-impl std::fmt::Debug for Relay {
+impl std::fmt::Debug for RelayServer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Relay").finish_non_exhaustive()
+        out.debug_struct("RelayServer").finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
-struct State {
-    waiting: Mutex<Waiting>,
-    pairs: Arc<Pairs>,
+struct RelayState {
+    waiting: Mutex<RelayWaitingList>,
+    pairs: Arc<RelayPairLimiter>,
     /// Somebody begins to wait.
     changed: Notify,
-    counts: Counts,
+    counts: RelayCounters,
     refusals: Mutex<LogRateLimiter>,
 }
 
 /// Reports the status of a relay.
 #[derive(Clone)]
-pub struct StatusSource {
-    state: Arc<State>,
+pub struct RelayStatusSource {
+    state: Arc<RelayState>,
     listen: String,
     started_at: Instant,
 }
 
-impl std::fmt::Debug for StatusSource {
+impl std::fmt::Debug for RelayStatusSource {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("StatusSource").finish_non_exhaustive()
+        out.debug_struct("RelayStatusSource").finish_non_exhaustive()
     }
 }
 
-impl StatusSource {
+impl RelayStatusSource {
     /// The status now.
-    pub fn status(&self) -> Status {
-        Status {
+    pub fn status(&self) -> RelayStatus {
+        RelayStatus {
             listen: self.listen.clone(),
             uptime_s: self.started_at.elapsed().as_secs_f64(),
             waiting: self.state.lock().entries.len() as u64,
@@ -110,21 +110,21 @@ impl StatusSource {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct RelayWaitingList {
     /// Oldest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<WaitingRelayConnection>,
     next: u64,
 }
 
-struct Entry {
+struct WaitingRelayConnection {
     number: u64,
-    token: Token,
+    token: RelayToken,
     source: IpAddr,
     /// Asks for the connection.
     take: oneshot::Sender<oneshot::Sender<TcpStream>>,
 }
 
-impl Relay {
+impl RelayServer {
     /// Listens at an address.
     ///
     /// # Errors
@@ -147,15 +147,15 @@ impl Relay {
     ///
     /// # Errors
     /// As [`Self::local_addr`].
-    pub fn status_source(&self) -> Result<StatusSource, RelayError> {
+    pub fn status_source(&self) -> Result<RelayStatusSource, RelayError> {
         let (state, listen) = (self.state.clone(), self.local_addr()?.to_string());
-        Ok(StatusSource { state, listen, started_at: Instant::now() })
+        Ok(RelayStatusSource { state, listen, started_at: Instant::now() })
     }
 
     /// Relays until `stop` ends.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut arriving = ConnectionLimiter::new(MAX_ARRIVING, MAX_ARRIVING_OF_SOURCE);
-        let mut round_robin = RoundRobin::default();
+        let mut round_robin = RoundRobinAcceptor::default();
         let accepting = async {
             loop {
                 let (_, stream, from) = round_robin.accept(&self.listening).await;
@@ -174,7 +174,7 @@ impl Relay {
 }
 
 /// Does what one connection asks for.
-async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<State>) {
+async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<RelayState>) {
     let mut request = zeroize::Zeroizing::new([0; REQUEST_LEN]);
     let read = timeout(REQUEST_TIMEOUT, stream.read_exact(&mut *request)).await;
     let counts = &state.counts;
@@ -182,37 +182,37 @@ async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<State>) {
         state.refuse(&counts.silent, from.ip(), "it asks for nothing");
         return;
     }
-    match Request::parse(&request) {
-        Some(Request::Wait(_)) if !state.pairs.has_room(source(from.ip())) => {
+    match RelayRequest::parse(&request) {
+        Some(RelayRequest::Wait(_)) if !state.pairs.has_room(source(from.ip())) => {
             state.refuse(&counts.too_many_pairs, from.ip(), "it has too many pairs");
-            let _ = stream.write_all(&[Answer::Refused as u8]).await;
+            let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
         }
         // In a task of its own, which is not ended for those who arrive.
-        Some(Request::Wait(secret)) => state.wait(stream, from, secret.token()),
-        Some(Request::Connect(token)) => state.connect(stream, from, token).await,
+        Some(RelayRequest::Wait(secret)) => state.wait(stream, from, secret.token()),
+        Some(RelayRequest::Connect(token)) => state.connect(stream, from, token).await,
         None => {
             state.refuse(&counts.malformed, from.ip(), "it sent no request");
-            let _ = stream.write_all(&[Answer::Refused as u8]).await;
+            let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
         }
     }
 }
 
-impl State {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl RelayState {
+    fn lock(&self) -> MutexGuard<'_, RelayWaitingList> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a connection that is refused or ended.
-    fn refuse(&self, counter: &Counter, from: IpAddr, why: &str) {
+    fn refuse(&self, counter: &RelayCounter, from: IpAddr, why: &str) {
         counter.add(1);
-        let refused = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).happened();
+        let refused = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).count_event();
         if let Some(so_often) = refused {
             warn!(%from, why, so_often, "connection refused");
         }
     }
 
     /// Keeps a connection until somebody connects under its token.
-    fn wait(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, token: Token) {
+    fn wait(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, token: RelayToken) {
         let (take, taken) = oneshot::channel();
         let (number, evicted) = self.lock().add(token, source(from.ip()), take);
         self.counts.waited.add(1);
@@ -227,26 +227,26 @@ impl State {
         self.changed.notify_waiters();
         let state = self.clone();
         tokio::spawn(async move {
-            keep(stream, taken).await;
+            hold_waiting_connection(stream, taken).await;
             state.lock().entries.retain(|entry| entry.number != number);
         });
     }
 
     /// Finds who waits under a token.
-    async fn connect(self: Arc<Self>, mut stream: TcpStream, from: SocketAddr, token: Token) {
+    async fn connect(self: Arc<Self>, mut stream: TcpStream, from: SocketAddr, token: RelayToken) {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             let changed = self.changed.notified();
             // It is given back if nobody waits: who looks for somebody takes no place of a pair.
             let Some(mut place) = self.pairs.take(source(from.ip())) else {
                 self.refuse(&self.counts.too_many_pairs, from.ip(), "there are too many pairs");
-                let _ = stream.write_all(&[Answer::Refused as u8]).await;
+                let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
                 return;
             };
             let found = timeout_at(deadline, self.take(token)).await;
             if let Ok(Some((other, other_source))) = found {
                 place.add(other_source);
-                if stream.write_all(&[Answer::Connected as u8]).await.is_ok() {
+                if stream.write_all(&[RelayResponse::Connected as u8]).await.is_ok() {
                     self.counts.joined.add(1);
                     info!(%from, "is connected");
                     // In a task of its own, which is not ended for those who arrive.
@@ -262,14 +262,14 @@ impl State {
             drop(place);
             if timeout_at(deadline, changed).await.is_err() {
                 self.refuse(&self.counts.unknown_token, from.ip(), "nobody waits for it");
-                let _ = stream.write_all(&[Answer::Nobody as u8]).await;
+                let _ = stream.write_all(&[RelayResponse::Nobody as u8]).await;
                 return;
             }
         }
     }
 
     /// The connection of who waits under a token, who has answered, and its source.
-    async fn take(&self, token: Token) -> Option<(TcpStream, IpAddr)> {
+    async fn take(&self, token: RelayToken) -> Option<(TcpStream, IpAddr)> {
         loop {
             let entry = self.lock().remove(token)?;
             let (give, given) = oneshot::channel();
@@ -283,12 +283,12 @@ impl State {
     }
 }
 
-impl Waiting {
+impl RelayWaitingList {
     /// Adds a connection. If there are too many, the oldest of its source is ended, or the oldest
     /// of the source with the most. Returns its number, and the source of the one that was ended.
     fn add(
         &mut self,
-        token: Token,
+        token: RelayToken,
         source: IpAddr,
         take: oneshot::Sender<oneshot::Sender<TcpStream>>,
     ) -> (u64, Option<IpAddr>) {
@@ -304,19 +304,22 @@ impl Waiting {
         // Its task sees that nobody can ask for it any more.
         let evicted = oldest.and_then(|oldest| self.entries.remove(oldest));
         self.next += 1;
-        self.entries.push_back(Entry { number: self.next, token, source, take });
+        self.entries.push_back(WaitingRelayConnection { number: self.next, token, source, take });
         (self.next, evicted.map(|evicted| evicted.source))
     }
 
     /// The newest under a token: it is the likeliest to be alive.
-    fn remove(&mut self, token: Token) -> Option<Entry> {
+    fn remove(&mut self, token: RelayToken) -> Option<WaitingRelayConnection> {
         let newest = self.entries.iter().rposition(|entry| entry.token == token)?;
         self.entries.remove(newest)
     }
 }
 
 /// Keeps a connection that waits, until it is asked for, or has ended.
-async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sender<TcpStream>>) {
+async fn hold_waiting_connection(
+    mut stream: TcpStream,
+    mut taken: oneshot::Receiver<oneshot::Sender<TcpStream>>,
+) {
     let mut ticks = interval(WAITING_INTERVAL);
     loop {
         tokio::select! {
@@ -329,7 +332,7 @@ async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sende
                 return;
             }
             _ = ticks.tick() => {
-                if stream.write_all(&[Answer::Waiting as u8]).await.is_err() {
+                if stream.write_all(&[RelayResponse::Waiting as u8]).await.is_err() {
                     return;
                 }
             }
@@ -347,14 +350,14 @@ async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sende
 /// Tells who waits that it is connected. Returns whether it answers.
 async fn connect_waiting(stream: &mut TcpStream) -> bool {
     let mut answer = [0];
-    stream.write_all(&[Answer::Connected as u8]).await.is_ok()
+    stream.write_all(&[RelayResponse::Connected as u8]).await.is_ok()
         && stream.read_exact(&mut answer).await.is_ok()
-        && answer == [HERE]
+        && answer == [STILL_PRESENT]
 }
 
 /// Passes on what two parties send each other, until both have ended, one has failed, or both are
 /// silent for long. The second one has waited.
-async fn splice(one: TcpStream, two: TcpStream, counts: &Counts) {
+async fn splice(one: TcpStream, two: TcpStream, counts: &RelayCounters) {
     let start = Instant::now();
     let active = AtomicU64::new(0);
     let (one_from, one_to) = one.into_split();
@@ -385,7 +388,7 @@ async fn copy(
     mut to: OwnedWriteHalf,
     start: Instant,
     active: &AtomicU64,
-    passed_on: &Counter,
+    passed_on: &RelayCounter,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     loop {

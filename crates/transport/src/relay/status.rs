@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The status of a relay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct RelayStatus {
     /// The address where it listens.
     pub listen: String,
     /// The time since the start, in seconds.
@@ -28,12 +28,12 @@ pub struct Status {
     /// The bytes passed on from those who waited, since the start.
     pub from_waiting_bytes: u64,
     /// The connections that were refused or ended since the start.
-    pub refused: Refused,
+    pub refused: RelayRefusalCounts,
 }
 
 /// Connections that a relay has refused or ended, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RelayRefusalCounts {
     /// They asked for nothing in time.
     pub silent: u64,
     /// What they asked for is not a request.
@@ -50,9 +50,9 @@ pub struct Refused {
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct RelayCounter(AtomicU64);
 
-impl Counter {
+impl RelayCounter {
     pub(super) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -64,23 +64,23 @@ impl Counter {
 
 /// What has happened since the start.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) waited: Counter,
-    pub(super) joined: Counter,
-    pub(super) to_waiting_bytes: Counter,
-    pub(super) from_waiting_bytes: Counter,
-    pub(super) silent: Counter,
-    pub(super) malformed: Counter,
-    pub(super) unknown_token: Counter,
-    pub(super) too_many_pairs: Counter,
-    pub(super) evicted_arriving: Counter,
-    pub(super) evicted_waiting: Counter,
+pub(super) struct RelayCounters {
+    pub(super) waited: RelayCounter,
+    pub(super) joined: RelayCounter,
+    pub(super) to_waiting_bytes: RelayCounter,
+    pub(super) from_waiting_bytes: RelayCounter,
+    pub(super) silent: RelayCounter,
+    pub(super) malformed: RelayCounter,
+    pub(super) unknown_token: RelayCounter,
+    pub(super) too_many_pairs: RelayCounter,
+    pub(super) evicted_arriving: RelayCounter,
+    pub(super) evicted_waiting: RelayCounter,
 }
 
-impl Counts {
+impl RelayCounters {
     /// A status with these numbers, and nothing else.
-    pub(super) fn status(&self) -> Status {
-        let refused = Refused {
+    pub(super) fn status(&self) -> RelayStatus {
+        let refused = RelayRefusalCounts {
             silent: self.silent.value(),
             malformed: self.malformed.value(),
             unknown_token: self.unknown_token.value(),
@@ -88,7 +88,7 @@ impl Counts {
             evicted_arriving: self.evicted_arriving.value(),
             evicted_waiting: self.evicted_waiting.value(),
         };
-        Status {
+        RelayStatus {
             listen: String::new(),
             uptime_s: 0.0,
             waiting: 0,

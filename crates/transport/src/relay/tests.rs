@@ -3,27 +3,27 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::net::{Listener, connect};
-use crate::options::{Options, Security};
-use crate::protocol::relay::{Answer, HERE, Request, Secret};
-use crate::{Choice, Error, Step};
+use crate::options::{ConnectionOptions, ConnectionSecurity};
+use crate::protocol::relay::{RelayRequest, RelayResponse, RelaySecret, STILL_PRESENT};
+use crate::{ConnectionStep, Error, TransportChoice};
 
 /// A relay, until this is dropped.
 struct Running {
     address: SocketAddr,
-    source: StatusSource,
+    source: RelayStatusSource,
     _stop: oneshot::Sender<()>,
     _runtime: Runtime,
 }
 
 fn relay() -> Running {
     let runtime = Runtime::new().unwrap();
-    let relay = runtime.block_on(Relay::bind("127.0.0.1:0".parse().unwrap())).unwrap();
+    let relay = runtime.block_on(RelayServer::bind("127.0.0.1:0".parse().unwrap())).unwrap();
     let (address, source) = (relay.local_addr().unwrap(), relay.status_source().unwrap());
     let (stop, stopped) = oneshot::channel();
     runtime.spawn(relay.run(async { _ = stopped.await }));
@@ -33,7 +33,7 @@ fn relay() -> Running {
 impl Running {
     /// Waits until something holds for the status: what a connection does is counted a little
     /// later.
-    fn until(&self, holds: impl Fn(&Status) -> bool) -> Status {
+    fn until(&self, holds: impl Fn(&RelayStatus) -> bool) -> RelayStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let status = self.source.status();
@@ -46,9 +46,9 @@ impl Running {
     }
 }
 
-fn options(own: u8, peer: u8) -> Options {
-    let secret = |number| SecretKey::new(&[number; 32]);
-    Options::new(Security::pinned(secret(own), vec![secret(peer).public()]))
+fn options(own: u8, peer: u8) -> ConnectionOptions {
+    let secret = |number| IdentitySecretKey::new(&[number; 32]);
+    ConnectionOptions::new(ConnectionSecurity::pinned(secret(own), vec![secret(peer).public()]))
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn two_parties_meet_again_and_again() {
     for round in 0..3_u8 {
         let mut one = connect(&address, &options(1, 2)).unwrap();
         let mut two = listener.accept().unwrap();
-        assert_eq!(two.peer(), Some(SecretKey::new(&[1; 32]).public()));
+        assert_eq!(two.peer(), Some(IdentitySecretKey::new(&[1; 32]).public()));
         let data = vec![round; 1_000_000];
         let sent = data.clone();
         let writing = thread::spawn(move || {
@@ -77,7 +77,10 @@ fn two_parties_meet_again_and_again() {
         assert_eq!(writing.join().unwrap(), b"ok");
     }
     let status = relay.until(|status| status.joined == 3 && status.pairs == 0);
-    assert_eq!((status.listen, status.refused), (relay.address.to_string(), Refused::default()));
+    assert_eq!(
+        (status.listen, status.refused),
+        (relay.address.to_string(), RelayRefusalCounts::default())
+    );
     assert!((3_000_000..3_100_000).contains(&status.to_waiting_bytes));
     assert!((6..10_000).contains(&status.from_waiting_bytes));
 }
@@ -90,12 +93,12 @@ fn a_wrong_token_or_transport_is_named() {
         let error = connect(&format!("{wrong}@{}", relay.address), &options(1, 2)).unwrap_err();
         assert!(matches!(error, Error::Address { .. }), "{error}");
     }
-    let sabul = Options { transport: Choice::Named("sabul"), ..options(1, 2) };
+    let sabul = ConnectionOptions { transport: TransportChoice::Named("sabul"), ..options(1, 2) };
     let error = connect(&format!("{token}@{}", relay.address), &sabul).unwrap_err();
     assert!(matches!(error, Error::Address { .. }), "{error}");
     // A relay that is not there.
     let error = connect(&format!("{token}@127.0.0.1:1"), &options(1, 2)).unwrap_err();
-    assert!(matches!(error, Error::Io { step: Step::Relay, .. }), "{error}");
+    assert!(matches!(error, Error::Io { step: ConnectionStep::Relay, .. }), "{error}");
 }
 
 fn ask(relay: &Running, bytes: &[u8]) -> TcpStream {
@@ -115,12 +118,12 @@ fn those_who_ask_for_nothing_or_wait_too_often_keep_nobody_out() {
     let relay = relay();
     let mut idle: Vec<TcpStream> = (0..100).map(|_| ask(&relay, b"SNDR")).collect();
     let mut rubbish = ask(&relay, &[b'x'; 42]);
-    assert_eq!(byte(&mut rubbish), Answer::Refused as u8);
+    assert_eq!(byte(&mut rubbish), RelayResponse::Refused as u8);
     // One source waits under many tokens: the oldest are ended.
     for number in 0..100 {
-        let secret = Secret::new(zeroize::Zeroizing::new([number; 32]));
-        let mut waiting = ask(&relay, &*Request::Wait(secret).encode());
-        assert_eq!(byte(&mut waiting), Answer::Waiting as u8);
+        let secret = RelaySecret::new(zeroize::Zeroizing::new([number; 32]));
+        let mut waiting = ask(&relay, &*RelayRequest::Wait(secret).encode());
+        assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
         idle.push(waiting);
     }
     let (listener, token) = Listener::via(&relay.address.to_string(), &options(2, 1)).unwrap();
@@ -136,15 +139,15 @@ fn those_who_ask_for_nothing_or_wait_too_often_keep_nobody_out() {
 #[test]
 fn who_has_gone_is_not_connected() {
     let relay = relay();
-    let secret = || Secret::new(zeroize::Zeroizing::new([7; 32]));
-    let mut waiting = ask(&relay, &*Request::Wait(secret()).encode());
-    assert_eq!(byte(&mut waiting), Answer::Waiting as u8);
+    let secret = || RelaySecret::new(zeroize::Zeroizing::new([7; 32]));
+    let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
+    assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
     drop(waiting);
     // The sender is there first.
-    let mut sender = ask(&relay, &*Request::Connect(secret().token()).encode());
-    let mut waiting = ask(&relay, &*Request::Wait(secret()).encode());
+    let mut sender = ask(&relay, &*RelayRequest::Connect(secret().token()).encode());
+    let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
     take(&mut waiting);
-    assert_eq!(byte(&mut sender), Answer::Connected as u8);
+    assert_eq!(byte(&mut sender), RelayResponse::Connected as u8);
     sender.write_all(b"there").unwrap();
     let mut received = [0; 5];
     waiting.read_exact(&mut received).unwrap();
@@ -154,26 +157,26 @@ fn who_has_gone_is_not_connected() {
 #[test]
 fn who_does_not_answer_is_not_connected() {
     let relay = relay();
-    let secret = || Secret::new(zeroize::Zeroizing::new([7; 32]));
+    let secret = || RelaySecret::new(zeroize::Zeroizing::new([7; 32]));
     // The newest are asked first. One of them is dead, and one belongs to something else.
     let wait = || {
-        let mut waiting = ask(&relay, &*Request::Wait(secret()).encode());
-        assert_eq!(byte(&mut waiting), Answer::Waiting as u8);
+        let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
+        assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
         waiting
     };
     let [mut waiting, _dead, mut other] = [wait(), wait(), wait()];
-    let mut sender = ask(&relay, &*Request::Connect(secret().token()).encode());
-    while byte(&mut other) != Answer::Connected as u8 {}
-    other.write_all(&[HERE + 1]).unwrap();
+    let mut sender = ask(&relay, &*RelayRequest::Connect(secret().token()).encode());
+    while byte(&mut other) != RelayResponse::Connected as u8 {}
+    other.write_all(&[STILL_PRESENT + 1]).unwrap();
     take(&mut waiting);
-    assert_eq!(byte(&mut sender), Answer::Connected as u8);
+    assert_eq!(byte(&mut sender), RelayResponse::Connected as u8);
     relay.until(|status| status.joined == 1 && status.waiting == 0);
 }
 
 /// Waits until somebody connects, and answers.
 fn take(waiting: &mut TcpStream) {
-    while byte(waiting) != Answer::Connected as u8 {}
-    waiting.write_all(&[HERE]).unwrap();
+    while byte(waiting) != RelayResponse::Connected as u8 {}
+    waiting.write_all(&[STILL_PRESENT]).unwrap();
 }
 
 /// A connection from an address of this host.
@@ -189,15 +192,15 @@ fn ask_from(last: u8, relay: &Running, bytes: &[u8]) -> TcpStream {
 #[test]
 fn a_source_has_a_part_of_the_pairs() {
     let relay = relay();
-    let secret = |number| Secret::new(zeroize::Zeroizing::new([number; 32]));
+    let secret = |number| RelaySecret::new(zeroize::Zeroizing::new([number; 32]));
     let join = |last: u8, number: u8| {
-        let mut waiting = ask_from(last, &relay, &*Request::Wait(secret(number)).encode());
+        let mut waiting = ask_from(last, &relay, &*RelayRequest::Wait(secret(number)).encode());
         let answer = byte(&mut waiting);
-        if answer != Answer::Waiting as u8 {
+        if answer != RelayResponse::Waiting as u8 {
             return Err(answer);
         }
         let token = secret(number).token();
-        let mut other = ask_from(last, &relay, &*Request::Connect(token).encode());
+        let mut other = ask_from(last, &relay, &*RelayRequest::Connect(token).encode());
         take(&mut waiting);
         match byte(&mut other) {
             0 => Ok([waiting, other]),
@@ -205,10 +208,10 @@ fn a_source_has_a_part_of_the_pairs() {
         }
     };
     let pairs: Vec<_> = (0..64).map(|number| join(1, number).unwrap()).collect();
-    assert_eq!(join(1, 64).unwrap_err(), Answer::Refused as u8);
+    assert_eq!(join(1, 64).unwrap_err(), RelayResponse::Refused as u8);
     let token = secret(65).token();
-    let mut looking = ask_from(1, &relay, &*Request::Connect(token).encode());
-    assert_eq!(byte(&mut looking), Answer::Refused as u8);
+    let mut looking = ask_from(1, &relay, &*RelayRequest::Connect(token).encode());
+    assert_eq!(byte(&mut looking), RelayResponse::Refused as u8);
     let other = join(2, 66).unwrap();
     relay.until(|it| (it.refused.too_many_pairs, it.pairs, it.joined) == (2, 65, 65));
     drop(pairs);
@@ -220,12 +223,12 @@ fn a_source_has_a_part_of_the_pairs() {
 #[test]
 fn a_token_under_which_nobody_waits_takes_no_place() {
     let relay = relay();
-    let token = Secret::new(zeroize::Zeroizing::new([9; 32])).token();
-    let mut looking = ask(&relay, &*Request::Connect(token).encode());
+    let token = RelaySecret::new(zeroize::Zeroizing::new([9; 32])).token();
+    let mut looking = ask(&relay, &*RelayRequest::Connect(token).encode());
     let mut silent = ask(&relay, b"");
     silent.shutdown(std::net::Shutdown::Write).unwrap();
     relay.until(|status| status.refused.silent == 1 && status.pairs == 0);
-    assert_eq!(byte(&mut looking), Answer::Nobody as u8);
+    assert_eq!(byte(&mut looking), RelayResponse::Nobody as u8);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
     relay.until(|status| status.refused.unknown_token == 1 && status.pairs == 0);
 }

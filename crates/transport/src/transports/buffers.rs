@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use libc::{SO_RCVBUFFORCE, SO_SNDBUFFORCE, SOL_SOCKET, c_int, socklen_t};
 use socket2::Socket;
 
-use crate::options::{Options, PathEstimate};
+use crate::options::{ConnectionOptions, PathEstimate};
 use crate::window::receive_buffer;
 
 /// The least size that is set, so that a wrong measurement of the path costs little.
@@ -22,7 +22,7 @@ const MAX_BUFFER: usize = 768 << 20;
 /// Sets the buffers of a socket that is not connected yet: the window that it announces depends on
 /// them. A size of the options is set as it is. One that follows from the path is set only if it is
 /// more than the system would give by itself, because the system does not change it afterwards.
-pub(super) fn set(socket: &Socket, options: &Options) -> io::Result<()> {
+pub(super) fn set(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     if let Some(bytes) = options.buffer {
         force(socket, SO_SNDBUFFORCE, bytes).or_else(|_| socket.set_send_buffer_size(bytes))?;
         return force(socket, SO_RCVBUFFORCE, bytes)
@@ -76,7 +76,7 @@ mod tests {
     use socket2::{Domain, Type};
 
     use super::*;
-    use crate::options::Security;
+    use crate::options::ConnectionSecurity;
 
     #[test]
     fn the_buffer_is_what_the_path_needs() {
@@ -91,7 +91,10 @@ mod tests {
     #[test]
     fn a_size_of_the_options_is_set() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let options = Options { buffer: Some(100_000), ..Options::new(Security::Insecure) };
+        let options = ConnectionOptions {
+            buffer: Some(100_000),
+            ..ConnectionOptions::new(ConnectionSecurity::Insecure)
+        };
         set(&socket, &options).unwrap();
         // The kernel doubles it.
         assert_eq!(socket.send_buffer_size().unwrap(), 200_000);

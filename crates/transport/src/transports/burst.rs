@@ -4,19 +4,19 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use burst::{Config, Listener, ListenerSecurity};
-use sharing::Generator;
-use udp::streams::{Endpoint, Stream};
+use burst::{BurstConfig, BurstListener, BurstListenerSecurity};
+use sharing::RandomGenerator;
+use udp::streams::{UdpStream, UdpStreamEndpoint};
 
 use super::Transport;
 use super::datagrams::{DatagramStream, buffer, with_reason};
-use crate::options::{Options, Peers, Security};
+use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy};
 use crate::stream::ByteStream;
 
 /// See [the module](self).
-pub(crate) struct Burst;
+pub(crate) struct BurstTransport;
 
-impl Transport for Burst {
+impl Transport for BurstTransport {
     fn name(&self) -> &'static str {
         "burst"
     }
@@ -25,7 +25,11 @@ impl Transport for Burst {
         "Sunder's own over UDP; for large one-way transfers over long paths"
     }
 
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         self.open(to, options, config(options))
     }
 
@@ -33,61 +37,69 @@ impl Transport for Burst {
         true
     }
 
-    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+    fn endpoint(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
         let security = match &options.security {
-            Security::Noise { identity, peers } => {
+            ConnectionSecurity::Noise { identity, peers } => {
                 let peers = peers.clone();
-                ListenerSecurity::Noise(identity.clone(), Arc::new(move |key| peers.admit(key)))
+                BurstListenerSecurity::Noise(
+                    identity.clone(),
+                    Arc::new(move |key| peers.admit(key)),
+                )
             }
-            Security::Insecure => ListenerSecurity::Insecure,
+            ConnectionSecurity::Insecure => BurstListenerSecurity::Insecure,
         };
-        let generator = Generator::seeded().map_err(io::Error::other)?;
-        let listener = Listener::new(config(options), security, generator);
+        let generator = RandomGenerator::seeded().map_err(io::Error::other)?;
+        let listener = BurstListener::new(config(options), security, generator);
         Ok(Some(Box::new(listener.map_err(io::Error::other)?)))
     }
 
-    fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
+    fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
         Arc::new(DatagramStream { stream, transport: "burst" })
     }
 }
 
-impl Burst {
+impl BurstTransport {
     /// Connects as [`Transport::connect`], but the other end's program has the connection only once
     /// something is written, which may be nothing. Dropped before that, it leaves nothing behind.
-    pub(crate) fn connect_held(
+    pub(crate) fn connect_deferred(
         &self,
         to: SocketAddr,
-        options: &Options,
+        options: &ConnectionOptions,
     ) -> io::Result<Arc<dyn ByteStream>> {
-        self.open(to, options, Config { is_held: true, ..config(options) })
+        self.open(to, options, BurstConfig { is_deferred: true, ..config(options) })
     }
 
     fn open(
         &self,
         to: SocketAddr,
-        options: &Options,
-        config: Config,
+        options: &ConnectionOptions,
+        config: BurstConfig,
     ) -> io::Result<Arc<dyn ByteStream>> {
         let security = match &options.security {
-            Security::Noise { identity, peers: Peers::Pinned(keys) } if !keys.is_empty() => {
-                burst::Security::Noise(identity, keys[0])
+            ConnectionSecurity::Noise { identity, peers: PeerKeyPolicy::Pinned(keys) }
+                if !keys.is_empty() =>
+            {
+                burst::BurstSecurity::Noise(identity, keys[0])
             }
-            Security::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
-            Security::Insecure => burst::Security::Insecure,
+            ConnectionSecurity::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
+            ConnectionSecurity::Insecure => burst::BurstSecurity::Insecure,
         };
-        let is_insecure = matches!(security, burst::Security::Insecure);
+        let is_insecure = matches!(security, burst::BurstSecurity::Insecure);
         let connected = burst::connect(to, config, &security);
         Ok(self.wrap(connected.map_err(|error| with_reason(error, is_insecure))?))
     }
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &ConnectionOptions) -> BurstConfig {
     let buffer = buffer(options);
-    Config {
+    BurstConfig {
         send_buffer: buffer,
         receive_buffer: buffer,
         start_rate: options.path.map(|path| path.rate),
         connect_timeout: options.connect_timeout,
-        ..Config::default()
+        ..BurstConfig::default()
     }
 }

@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use quic::QuicError;
 use udp::streams;
 
-use crate::options::Options;
-use crate::protocol::handshake::{HandshakeError, Refusal};
+use crate::options::ConnectionOptions;
+use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 use crate::stream::{ByteStream, PathStatistics};
 
 /// How much may be under way where nothing is known of the path: 300 ms at 1.7 Gbit/s.
@@ -23,7 +23,7 @@ const MAX_BUFFER: usize = 1 << 30;
 
 /// How many bytes may be under way: as the options say, or twice what the path holds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-pub(super) fn buffer(options: &Options) -> usize {
+pub(super) fn buffer(options: &ConnectionOptions) -> usize {
     let needed =
         options.path.map(|path| (2.0 * path.rate * path.round_trip.as_secs_f64()) as usize);
     options.buffer.or(needed).unwrap_or(DEFAULT_BUFFER).clamp(MIN_BUFFER, MAX_BUFFER)
@@ -31,38 +31,38 @@ pub(super) fn buffer(options: &Options) -> usize {
 
 /// A connection whose protocol has half-closed connections.
 pub(super) struct DatagramStream {
-    pub(super) stream: streams::Stream,
+    pub(super) stream: streams::UdpStream,
     pub(super) transport: &'static str,
 }
 
 /// What an error of a transport that has a handshake of its own means: a refusal, if it is one.
 /// `is_insecure`: whether this end is.
-fn refusal(error: &io::Error, is_insecure: bool) -> Option<HandshakeError> {
+fn refusal(error: &io::Error, is_insecure: bool) -> Option<TransportHandshakeError> {
     let inner = error.get_ref()?;
-    let other_mode = if is_insecure { Refusal::Plain } else { Refusal::Noise };
+    let other_mode = if is_insecure { HandshakeRefusal::Plain } else { HandshakeRefusal::Noise };
     let burst = inner.downcast_ref().and_then(|error| match error {
-        burst::Error::OtherKey => Some(Refusal::OtherKey),
-        burst::Error::UnknownKey => Some(Refusal::NotExpected),
+        burst::Error::OtherKey => Some(HandshakeRefusal::OtherKey),
+        burst::Error::UnknownKey => Some(HandshakeRefusal::NotExpected),
         burst::Error::OtherMode => Some(other_mode),
-        burst::Error::OtherVersion => Some(Refusal::Version),
-        burst::Error::Busy => Some(Refusal::Busy),
+        burst::Error::OtherVersion => Some(HandshakeRefusal::Version),
+        burst::Error::Busy => Some(HandshakeRefusal::Busy),
         _ => None,
     });
     let quic = inner.downcast_ref().and_then(|error| match error {
-        QuicError::OtherKey if is_insecure => Some(Refusal::Plain),
-        QuicError::OtherKey => Some(Refusal::OtherKey),
-        QuicError::Insecure => Some(Refusal::Noise),
-        QuicError::NotAccepted(_) => Some(Refusal::NotExpected),
-        QuicError::Refused => Some(Refusal::Busy),
+        QuicError::OtherKey if is_insecure => Some(HandshakeRefusal::Plain),
+        QuicError::OtherKey => Some(HandshakeRefusal::OtherKey),
+        QuicError::Insecure => Some(HandshakeRefusal::Noise),
+        QuicError::NotAccepted(_) => Some(HandshakeRefusal::NotExpected),
+        QuicError::Refused => Some(HandshakeRefusal::Busy),
         _ => None,
     });
     let sabul = inner.downcast_ref().and_then(|error| match error {
-        sabul::ConnectError::Refused => Some(Refusal::Busy),
+        sabul::SabulConnectError::Refused => Some(HandshakeRefusal::Busy),
         _ => None,
     });
     let is_wrong = matches!(inner.downcast_ref(), Some(QuicError::Untrusted(_)));
-    let wrong = is_wrong.then_some(HandshakeError::WrongReply);
-    burst.or(quic).or(sabul).map(HandshakeError::Refused).or(wrong)
+    let wrong = is_wrong.then_some(TransportHandshakeError::WrongReply);
+    burst.or(quic).or(sabul).map(TransportHandshakeError::Refused).or(wrong)
 }
 
 /// The error as that of a handshake, if it is one.
@@ -128,7 +128,7 @@ impl ByteStream for DatagramStream {
         }
     }
 
-    fn peer(&self) -> Option<PublicKey> {
-        PublicKey::from_bytes(&self.stream.peer_key()?).ok()
+    fn peer(&self) -> Option<IdentityPublicKey> {
+        IdentityPublicKey::from_bytes(&self.stream.peer_key()?).ok()
     }
 }

@@ -10,16 +10,16 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use micss::client::Client;
-use micss::config::{ClientConfig, ServerConfig};
-use micss::server::{Handle, Server};
+use micss::client::MicssClient;
+use micss::config::{MicssClientConfig, MicssServerConfig};
+use micss::server::{MicssServer, MicssServerHandle};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Transport, tcp};
-use crate::options::{Options, Security};
+use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::stream::{ByteStream, PathStatistics};
 
 /// What a connection of a channel begins with.
@@ -41,9 +41,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See [the module](self).
-pub(super) struct Micss;
+pub(super) struct MicssTransport;
 
-impl Transport for Micss {
+impl Transport for MicssTransport {
     fn name(&self) -> &'static str {
         "micss"
     }
@@ -52,7 +52,11 @@ impl Transport for Micss {
         "shares over several TCP connections; give an address for each, separated by commas"
     }
 
-    fn connect(&self, _to: SocketAddr, _options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        _to: SocketAddr,
+        _options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         let text = "micss needs an address for each channel, at least two: HOST:PORT,HOST:PORT";
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
@@ -61,7 +65,7 @@ impl Transport for Micss {
 /// Connects over these channels.
 pub(crate) fn connect(
     channels: &[SocketAddr],
-    options: &Options,
+    options: &ConnectionOptions,
 ) -> io::Result<Arc<dyn ByteStream>> {
     use std::fmt::Write as _;
     let mut text = format!("lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n");
@@ -69,7 +73,7 @@ pub(crate) fn connect(
     for address in channels {
         let _ = write!(text, "[[channel]]\nserver = '{address}'\n");
     }
-    let mut config = ClientConfig::from_toml(&text).map_err(io::Error::other)?;
+    let mut config = MicssClientConfig::from_toml(&text).map_err(io::Error::other)?;
     for channel in config.gateway.iter_mut().flat_map(|remote| &mut remote.channels) {
         channel.preamble = PREAMBLE;
         channel.max_segment = tcp::max_segment(options);
@@ -77,16 +81,16 @@ pub(crate) fn connect(
     // There is one stream.
     (config.pool.size, config.pool.keep) = (0, 0);
     let runtime = runtime()?;
-    let client = runtime.block_on(Client::bind(config))?;
+    let client = runtime.block_on(MicssClient::bind(config))?;
     let forward = client.local_addresses()?.first().copied();
     let forward = forward.ok_or(io::ErrorKind::AddrNotAvailable)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let task = runtime.spawn(client.run(async { _ = stopped.await }));
-    let stream = tcp::Stream::to_loopback(forward)?;
+    let stream = tcp::TcpByteStream::to_loopback(forward)?;
     let peer = channels.first().copied().unwrap_or(forward);
-    let running = Running { runtime: Some(runtime), stop: Some(stop), task };
+    let running = RunningMicssEndpoint { runtime: Some(runtime), stop: Some(stop), task };
     let addresses = channels.to_vec();
-    Ok(Arc::new(Channels { stream, peer, addresses, _running: Arc::new(running) }))
+    Ok(Arc::new(MicssByteStream { stream, peer, addresses, _running: Arc::new(running) }))
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -98,8 +102,8 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 /// One end, and the client or server that carries it.
-struct Channels<R: Send + Sync> {
-    stream: tcp::Stream,
+struct MicssByteStream<R: Send + Sync> {
+    stream: tcp::TcpByteStream,
     peer: SocketAddr,
     /// Of the channels, at the end that has connected.
     addresses: Vec<SocketAddr>,
@@ -108,13 +112,13 @@ struct Channels<R: Send + Sync> {
 
 /// A client or a server that runs. Dropped, it accepts no more, and has a moment for what was
 /// written last.
-struct Running {
+struct RunningMicssEndpoint {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Running {
+impl Drop for RunningMicssEndpoint {
     fn drop(&mut self) {
         drop(self.stop.take());
         let Some(runtime) = self.runtime.take() else { return };
@@ -127,7 +131,7 @@ impl Drop for Running {
     }
 }
 
-impl<R: Send + Sync> ByteStream for Channels<R> {
+impl<R: Send + Sync> ByteStream for MicssByteStream<R> {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
         self.stream.read(to).map_err(|error| self.explain(error))
     }
@@ -163,7 +167,7 @@ impl<R: Send + Sync> ByteStream for Channels<R> {
     }
 }
 
-impl<R: Send + Sync> Channels<R> {
+impl<R: Send + Sync> MicssByteStream<R> {
     /// The client resets its connection when a channel fails. Names the first channel whose server
     /// cannot be reached, if there is one.
     fn explain(&self, error: io::Error) -> io::Error {
@@ -185,30 +189,30 @@ impl<R: Send + Sync> Channels<R> {
 }
 
 /// The server of a listener.
-pub(crate) struct Receiving {
-    running: Running,
-    handle: Handle,
+pub(crate) struct MicssStreamListener {
+    running: RunningMicssEndpoint,
+    handle: MicssServerHandle,
     /// Where the server brings the streams of its clients.
-    service: tcp::Listener,
+    service: tcp::TcpTransportListener,
 }
 
-impl Receiving {
+impl MicssStreamListener {
     pub(crate) fn start() -> io::Result<Self> {
-        let plain = Options::new(Security::Insecure);
-        let service = tcp::Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &plain)?;
+        let plain = ConnectionOptions::new(ConnectionSecurity::Insecure);
+        let service = tcp::TcpTransportListener::bind((Ipv4Addr::LOCALHOST, 0).into(), &plain)?;
         let text = format!(
             "listen = ['127.0.0.1:0']\nallow = ['{TARGET}']\nmax_channels = 16\n\
              max_waiting = 256\nmax_streams = 256\n\
              lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n"
         );
-        let mut config = ServerConfig::from_toml(&text).map_err(io::Error::other)?;
+        let mut config = MicssServerConfig::from_toml(&text).map_err(io::Error::other)?;
         config.service = Some(service.local_addr()?);
         let runtime = runtime()?;
-        let server = runtime.block_on(Server::bind(config))?;
+        let server = runtime.block_on(MicssServer::bind(config))?;
         let (stop, stopped) = oneshot::channel();
         let handle = server.handle();
         let task = runtime.spawn(server.run(async { _ = stopped.await }));
-        let running = Running { runtime: Some(runtime), stop: Some(stop), task };
+        let running = RunningMicssEndpoint { runtime: Some(runtime), stop: Some(stop), task };
         Ok(Self { running, handle, service })
     }
 
@@ -223,11 +227,11 @@ impl Receiving {
 
     /// The next stream.
     pub(crate) fn accept(self: &Arc<Self>) -> io::Result<Arc<dyn ByteStream>> {
-        let stream = self.service.accept(&Options::new(Security::Insecure))?;
+        let stream = self.service.accept(&ConnectionOptions::new(ConnectionSecurity::Insecure))?;
         // Of which clients the channels are, only the server knows.
         let peer = stream.peer_addr();
         let addresses = Vec::new();
-        Ok(Arc::new(Channels { stream, peer, addresses, _running: self.clone() }))
+        Ok(Arc::new(MicssByteStream { stream, peer, addresses, _running: self.clone() }))
     }
 
     /// Accepts no more: [`Self::accept`] fails.

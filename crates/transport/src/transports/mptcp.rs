@@ -8,13 +8,13 @@ use socket2::Protocol;
 
 use super::Transport;
 use super::tcp;
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::stream::ByteStream;
 
 /// See [the module](self).
-pub(super) struct Mptcp;
+pub(super) struct MptcpTransport;
 
-impl Transport for Mptcp {
+impl Transport for MptcpTransport {
     fn name(&self) -> &'static str {
         "mptcp"
     }
@@ -25,7 +25,11 @@ impl Transport for Mptcp {
 
     /// Falls back to TCP if this system has no Multipath TCP, or the peer's does not answer it. The
     /// connection then has that name. So it does if segments are to be short.
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         // The length of a segment cannot be set for all paths of a connection.
         if options.has_short_segments {
             return tcp::connect(to, Protocol::TCP, options);

@@ -4,18 +4,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quic::{Config, Congestion};
-use udp::streams::Endpoint;
+use quic::{QuicConfig, QuicCongestionControl};
+use udp::streams::UdpStreamEndpoint;
 
 use super::Transport;
 use super::datagrams::{buffer, with_reason};
-use crate::options::{Options, Peers, Security, random_identity};
+use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy, random_identity};
 use crate::stream::ByteStream;
 
 /// See [the module](self).
-pub(super) struct Quic;
+pub(super) struct QuicTransport;
 
-impl Transport for Quic {
+impl Transport for QuicTransport {
     fn name(&self) -> &'static str {
         "quic"
     }
@@ -24,11 +24,15 @@ impl Transport for Quic {
         "QUIC over UDP, encrypted by TLS 1.3"
     }
 
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         let mut config = config(options)?;
         config.listener = match &config.peers {
-            quic::Peers::Only(keys) => keys.first().copied(),
-            quic::Peers::DangerAny => None,
+            quic::QuicPeerPolicy::Only(keys) => keys.first().copied(),
+            quic::QuicPeerPolicy::DangerAny => None,
         };
         let is_insecure = config.listener.is_none();
         let connected = quic::connect(to, &config);
@@ -39,40 +43,45 @@ impl Transport for Quic {
         true
     }
 
-    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
-        let config = Config { listener: options.security.public_key(), ..config(options)? };
-        Ok(Some(Box::new(quic::Endpoint::new(&config, None)?)))
+    fn endpoint(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+        let config = QuicConfig { listener: options.security.public_key(), ..config(options)? };
+        Ok(Some(Box::new(quic::QuicEndpoint::new(&config, None)?)))
     }
 }
 
-fn config(options: &Options) -> io::Result<Config> {
+fn config(options: &ConnectionOptions) -> io::Result<QuicConfig> {
     let (identity, peers) = match &options.security {
-        Security::Noise { identity, peers: Peers::Pinned(keys) } => {
-            (identity.clone(), quic::Peers::Only(keys.clone()))
+        ConnectionSecurity::Noise { identity, peers: PeerKeyPolicy::Pinned(keys) } => {
+            (identity.clone(), quic::QuicPeerPolicy::Only(keys.clone()))
         }
-        Security::Noise { identity, peers: Peers::Any } => {
-            (identity.clone(), quic::Peers::DangerAny)
+        ConnectionSecurity::Noise { identity, peers: PeerKeyPolicy::Any } => {
+            (identity.clone(), quic::QuicPeerPolicy::DangerAny)
         }
-        Security::Insecure => (Arc::new(random_identity()?), quic::Peers::DangerAny),
+        ConnectionSecurity::Insecure => {
+            (Arc::new(random_identity()?), quic::QuicPeerPolicy::DangerAny)
+        }
     };
     let window = u32::try_from(buffer(options)).unwrap_or(u32::MAX);
     let initial_window = options.path.map(|path| path.rate * path.round_trip.as_secs_f64());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let initial_window = initial_window.map(|path| (path as u64).min(window.into()));
-    Ok(Config {
+    Ok(QuicConfig {
         congestion: congestion(options)?,
         initial_window,
         window,
         connect_timeout: options.connect_timeout,
-        ..Config::new(identity, peers)
+        ..QuicConfig::new(identity, peers)
     })
 }
 
 /// The congestion control that the options name. One that only the kernel has is TCP's.
-fn congestion(options: &Options) -> io::Result<Congestion> {
-    let Some(name) = &options.congestion else { return Ok(Congestion::default()) };
-    Congestion::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-        let known = Congestion::ALL.map(Congestion::name).join(", ");
+fn congestion(options: &ConnectionOptions) -> io::Result<QuicCongestionControl> {
+    let Some(name) = &options.congestion else { return Ok(QuicCongestionControl::default()) };
+    QuicCongestionControl::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+        let known = QuicCongestionControl::ALL.map(QuicCongestionControl::name).join(", ");
         let what = format!("QUIC has no congestion control {name}; it has {known}");
         io::Error::new(io::ErrorKind::InvalidInput, what)
     })

@@ -6,37 +6,42 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::quic::QuicError;
-use ::udp::streams::{Datagram, Endpoint, Load, Routed};
+use ::udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint};
 use service::log::LogRateLimiter;
 use tracing::warn;
 
 /// An endpoint whose refusals are logged: one in 10 s, with the number of those before, as anybody
 /// can cause them.
-pub(super) struct LoggedRefusals {
-    endpoint: Box<dyn Endpoint>,
+pub(super) struct RefusalLoggingEndpoint {
+    endpoint: Box<dyn UdpStreamEndpoint>,
     refused: LogRateLimiter,
 }
 
-impl LoggedRefusals {
-    pub(super) fn new(endpoint: Box<dyn Endpoint>) -> Self {
+impl RefusalLoggingEndpoint {
+    pub(super) fn new(endpoint: Box<dyn UdpStreamEndpoint>) -> Self {
         Self { endpoint, refused: LogRateLimiter::default() }
     }
 
     fn log(&mut self, from: SocketAddr, why: impl Display) {
-        if let Some(so_often) = self.refused.happened() {
+        if let Some(so_often) = self.refused.count_event() {
             warn!(so_often, "no connection: {from} by {}: {why}", self.endpoint.protocol());
         }
     }
 }
 
-impl Endpoint for LoggedRefusals {
+impl UdpStreamEndpoint for RefusalLoggingEndpoint {
     fn protocol(&self) -> &'static str {
         self.endpoint.protocol()
     }
 
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed {
+    fn handle_datagram(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: ListenerLoad,
+    ) -> DatagramRouting {
         let routed = self.endpoint.handle_datagram(now, datagram, load);
-        if let Routed::Refuse { why, .. } = &routed {
+        if let DatagramRouting::Refuse { why, .. } = &routed {
             self.log(datagram.from, why);
         }
         routed

@@ -8,21 +8,21 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sabul::Config;
-use udp::streams::{self, Endpoint};
+use sabul::SabulConfig;
+use udp::streams::{self, UdpStreamEndpoint};
 
 use super::Transport;
 use super::datagrams::{DatagramStream, buffer, with_reason};
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::stream::{ByteStream, PathStatistics};
 
 /// The longest block.
 const MAX_BLOCK_LEN: usize = 1 << 20;
 
 /// See [the module](self).
-pub(super) struct Sabul;
+pub(super) struct SabulTransport;
 
-impl Transport for Sabul {
+impl Transport for SabulTransport {
     fn name(&self) -> &'static str {
         "sabul"
     }
@@ -31,7 +31,11 @@ impl Transport for Sabul {
         "SABUL/UDT over UDP; for long paths with some loss"
     }
 
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         let connected = sabul::connect(to, config(options));
         Ok(self.wrap(connected.map_err(|error| with_reason(error, false))?))
     }
@@ -40,34 +44,37 @@ impl Transport for Sabul {
         true
     }
 
-    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
-        Ok(Some(Box::new(sabul::Endpoint::new(config(options))?)))
+    fn endpoint(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+        Ok(Some(Box::new(sabul::SabulEndpoint::new(config(options))?)))
     }
 
-    fn wrap(&self, stream: streams::Stream) -> Arc<dyn ByteStream> {
-        Arc::new(Blocks::new(DatagramStream { stream, transport: self.name() }))
+    fn wrap(&self, stream: streams::UdpStream) -> Arc<dyn ByteStream> {
+        Arc::new(SabulBlockStream::new(DatagramStream { stream, transport: self.name() }))
     }
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &ConnectionOptions) -> SabulConfig {
     let buffer = buffer(options);
-    Config {
+    SabulConfig {
         send_buffer: buffer,
         receive_buffer: buffer,
         connect_timeout: options.connect_timeout,
-        ..Config::default()
+        ..SabulConfig::default()
     }
 }
 
 /// A stream of blocks.
-struct Blocks {
+struct SabulBlockStream {
     stream: DatagramStream,
-    reading: Mutex<Reading>,
-    writing: Mutex<Writing>,
+    reading: Mutex<SabulBlockReader>,
+    writing: Mutex<SabulBlockWriter>,
 }
 
 #[derive(Default)]
-struct Reading {
+struct SabulBlockReader {
     /// What has come of the next block's length.
     header: [u8; 4],
     header_len: usize,
@@ -77,7 +84,7 @@ struct Reading {
 }
 
 #[derive(Default)]
-struct Writing {
+struct SabulBlockWriter {
     /// What is still to be sent of a block's length.
     header: [u8; 4],
     header_left: usize,
@@ -86,13 +93,13 @@ struct Writing {
     is_finished: bool,
 }
 
-impl Blocks {
+impl SabulBlockStream {
     fn new(stream: DatagramStream) -> Self {
         Self { stream, reading: Mutex::default(), writing: Mutex::default() }
     }
 
     /// Sends what is left of a block's length.
-    fn send_header(&self, writing: &mut Writing) -> io::Result<()> {
+    fn send_header(&self, writing: &mut SabulBlockWriter) -> io::Result<()> {
         while writing.header_left > 0 {
             let at = writing.header.len() - writing.header_left;
             writing.header_left -= self.stream.write(&writing.header[at..])?;
@@ -101,7 +108,7 @@ impl Blocks {
     }
 }
 
-impl Writing {
+impl SabulBlockWriter {
     fn begin(&mut self, len: usize) {
         self.left = len.min(MAX_BLOCK_LEN);
         #[expect(clippy::cast_possible_truncation, reason = "at most MAX_BLOCK_LEN")]
@@ -111,7 +118,7 @@ impl Writing {
     }
 }
 
-impl ByteStream for Blocks {
+impl ByteStream for SabulBlockStream {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
         let mut reading = lock(&self.reading);
         while reading.left == 0 && !reading.has_ended {

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use super::Transport;
 use super::buffers;
 use super::tcp_info::{TcpInfo, is_multipath};
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::stream::{ByteStream, PathStatistics};
 
 /// A peer whose kernel has not answered for so long is taken for gone.
@@ -34,9 +34,9 @@ const SHORT_SEGMENT: u32 = 1220;
 const BACKLOG: i32 = 1024;
 
 /// See [the module](self).
-pub(super) struct Tcp;
+pub(super) struct TcpTransport;
 
-impl Transport for Tcp {
+impl Transport for TcpTransport {
     fn name(&self) -> &'static str {
         "tcp"
     }
@@ -45,25 +45,29 @@ impl Transport for Tcp {
         "the kernel's TCP; fastest where the path is short"
     }
 
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         open(to, options)
     }
 }
 
 /// Connects by TCP.
-pub(crate) fn open(to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+pub(crate) fn open(to: SocketAddr, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
     connect(to, Protocol::TCP, options)
 }
 
 /// A connection that the kernel is making, and nobody waits for yet.
-pub(crate) struct Connecting {
+pub(crate) struct TcpConnectAttempt {
     socket: Socket,
     to: SocketAddr,
     deadline: Instant,
 }
 
 /// Begins to connect by TCP.
-pub(crate) fn begin(to: SocketAddr, options: &Options) -> io::Result<Connecting> {
+pub(crate) fn begin(to: SocketAddr, options: &ConnectionOptions) -> io::Result<TcpConnectAttempt> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, options)?;
     limit_segments(&socket, options)?;
@@ -71,11 +75,11 @@ pub(crate) fn begin(to: SocketAddr, options: &Options) -> io::Result<Connecting>
     let deadline = Instant::now() + options.connect_timeout;
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(Connecting { socket, to, deadline }),
+        _ => Ok(TcpConnectAttempt { socket, to, deadline }),
     }
 }
 
-impl Connecting {
+impl TcpConnectAttempt {
     /// Waits until it is connected or has failed, or for `limit`; whether it is connected.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
@@ -88,14 +92,15 @@ impl Connecting {
         }
     }
 
-    /// The connection, once it is there, within [`Options::connect_timeout`] of its beginning.
+    /// The connection, once it is there, within [`ConnectionOptions::connect_timeout`] of its
+    /// beginning.
     pub(crate) fn finish(self) -> io::Result<Arc<dyn ByteStream>> {
         while !self.wait(Duration::MAX)? {
             if Instant::now() >= self.deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-        Ok(Arc::new(Stream::new(self.socket.into(), self.to)?))
+        Ok(Arc::new(TcpByteStream::new(self.socket.into(), self.to)?))
     }
 }
 
@@ -103,13 +108,13 @@ impl Connecting {
 pub(super) fn connect(
     to: SocketAddr,
     protocol: Protocol,
-    options: &Options,
+    options: &ConnectionOptions,
 ) -> io::Result<Arc<dyn ByteStream>> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
     prepare(&socket, options)?;
     limit_segments(&socket, options)?;
     socket.connect_timeout(&to.into(), options.connect_timeout)?;
-    Ok(Arc::new(Stream::new(socket.into(), to)?))
+    Ok(Arc::new(TcpByteStream::new(socket.into(), to)?))
 }
 
 /// Whether the system has no such protocol.
@@ -119,10 +124,10 @@ pub(super) fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Accepts connections.
-pub(crate) struct Listener(Socket);
+pub(crate) struct TcpTransportListener(Socket);
 
-impl Listener {
-    pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
+impl TcpTransportListener {
+    pub(crate) fn bind(address: SocketAddr, options: &ConnectionOptions) -> io::Result<Self> {
         // A listener of Multipath TCP also accepts TCP.
         let new =
             |protocol| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol));
@@ -139,11 +144,11 @@ impl Listener {
         self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn accept(&self, options: &Options) -> io::Result<Stream> {
+    pub(crate) fn accept(&self, options: &ConnectionOptions) -> io::Result<TcpByteStream> {
         let (socket, from) = self.0.accept()?;
         let from = from.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         prepare(&socket, options)?;
-        Stream::new(socket.into(), from)
+        TcpByteStream::new(socket.into(), from)
     }
 
     /// Accepts no more: [`Self::accept`] fails.
@@ -153,7 +158,7 @@ impl Listener {
 }
 
 /// Sets the options of a socket, before it is connected where that matters.
-fn prepare(socket: &Socket, options: &Options) -> io::Result<()> {
+fn prepare(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     // Writes are whole messages or large blocks: nothing is gained by waiting for more.
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -169,12 +174,12 @@ fn prepare(socket: &Socket, options: &Options) -> io::Result<()> {
 
 /// Sets the longest segment in both directions: before the socket connects, it is what this end
 /// announces, too. Later it changes nothing.
-fn limit_segments(socket: &Socket, options: &Options) -> io::Result<()> {
+fn limit_segments(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     max_segment(options).map_or(Ok(()), |max| socket.set_tcp_mss(max))
 }
 
 /// The longest segment, if it is not the system's.
-pub(super) fn max_segment(options: &Options) -> Option<u32> {
+pub(super) fn max_segment(options: &ConnectionOptions) -> Option<u32> {
     options.has_short_segments.then_some(SHORT_SEGMENT)
 }
 
@@ -200,7 +205,7 @@ fn congestion(socket: &Socket) -> Option<String> {
 }
 
 /// A connection.
-pub(crate) struct Stream {
+pub(crate) struct TcpByteStream {
     socket: TcpStream,
     peer: SocketAddr,
     transport: &'static str,
@@ -209,7 +214,7 @@ pub(crate) struct Stream {
     last: OnceLock<PathStatistics>,
 }
 
-impl Stream {
+impl TcpByteStream {
     fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let transport = if is_multipath(socket.as_raw_fd()) { "mptcp" } else { "tcp" };
         socket.set_nonblocking(false)?;
@@ -300,7 +305,7 @@ impl Stream {
     }
 }
 
-impl ByteStream for Stream {
+impl ByteStream for TcpByteStream {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
         self.wait(|| (&self.socket).read(to))
     }

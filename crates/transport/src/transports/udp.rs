@@ -15,14 +15,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::udp::streams::{self, Endpoint};
-use ::udp::{BindTo, Socket};
+use ::udp::streams::{self, UdpStreamEndpoint};
+use ::udp::{SocketBinding, UdpBatchSocket};
 
 use super::Transport;
 use super::datagrams::buffer;
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::stream::ByteStream;
-use connection::{Connection, Settings};
+use connection::{UdpTransportConnection, UdpTransportSettings};
 
 /// The rate where nothing is known of the path, in bytes/s: 100 Mbit/s.
 const DEFAULT_RATE: f64 = 12_500_000.0;
@@ -31,9 +31,9 @@ const DEFAULT_RATE: f64 = 12_500_000.0;
 const RATE_SHARE: f64 = 0.95;
 
 /// See [the module](self).
-pub(super) struct Udp;
+pub(super) struct UdpTransport;
 
-impl Transport for Udp {
+impl Transport for UdpTransport {
     fn name(&self) -> &'static str {
         "udp"
     }
@@ -46,7 +46,11 @@ impl Transport for Udp {
         true
     }
 
-    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
         let loss = options.path.map_or(0.0, |path| path.loss);
         if loss > 0.0 && !options.accept_loss {
             let what = format!(
@@ -58,9 +62,9 @@ impl Transport for Udp {
         }
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let local = any.parse().map_err(io::Error::other)?;
-        let socket = Socket::bind(&BindTo { local, device: None })?;
+        let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
         let id = getrandom::u64().map_err(io::Error::other)?;
-        let connection = Connection::client(id, to, settings(options), streams::now());
+        let connection = UdpTransportConnection::client(id, to, settings(options), streams::now());
         Ok(self.wrap(streams::connect(socket, Box::new(connection))?))
     }
 
@@ -68,15 +72,18 @@ impl Transport for Udp {
         true
     }
 
-    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+    fn endpoint(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
-        Ok(Some(Box::new(endpoint::Listener::new(settings(options), &secret))))
+        Ok(Some(Box::new(endpoint::UdpTransportListener::new(settings(options), &secret))))
     }
 }
 
-fn settings(options: &Options) -> Settings {
+fn settings(options: &ConnectionOptions) -> UdpTransportSettings {
     let rate = options.path.map_or(DEFAULT_RATE, |path| RATE_SHARE * path.rate);
     let connect_timeout = options.connect_timeout;
-    Settings { rate, buffer: buffer(options), connect_timeout }
+    UdpTransportSettings { rate, buffer: buffer(options), connect_timeout }
 }

@@ -195,7 +195,7 @@ fn a_late_answer_to_a_rejected_length_counts() {
 fn only_answers_to_probes_of_this_search_count() {
     let mut discovery = discovery();
     let early = discovery.poll_transmit(Duration::ZERO).unwrap();
-    let other = Probe { id: early.id + 1, ..early };
+    let other = MtuProbe { id: early.id + 1, ..early };
     discovery.handle_answer(other, Duration::ZERO);
     assert_eq!(discovery.mtu(), None);
     discovery.handle_answer(early, Duration::ZERO);
@@ -226,7 +226,7 @@ proptest! {
                 prop_assert!((1280 - 28..=1500 - 28).contains(&probe.length));
             }
             let id = discovery.first_id;
-            discovery.handle_answer(Probe { id, length }, now);
+            discovery.handle_answer(MtuProbe { id, length }, now);
             prop_assert!(discovery.mtu().is_none_or(|mtu| (MIN_MTU..=MAX_MTU).contains(&mtu)));
         }
     }

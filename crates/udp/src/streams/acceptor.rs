@@ -4,35 +4,35 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::backlog::{Accepted, Backlog};
-use super::connection::Endpoint;
-use super::driver::Driver;
-use super::wake::Wake;
-use crate::socket::Socket;
+use super::backlog::{AcceptedUdpStream, UdpAcceptBacklog};
+use super::connection::UdpStreamEndpoint;
+use super::driver::UdpStreamDriver;
+use super::wake::UdpDriverWaker;
+use crate::socket::UdpBatchSocket;
 
 /// Accepts connections of all protocols that share a socket. Dropping it ends no connection that
 /// was accepted.
 #[derive(Debug)]
-pub struct Acceptor {
+pub struct UdpStreamAcceptor {
     local: SocketAddr,
-    backlog: Arc<Backlog>,
-    wake: Arc<Wake>,
+    backlog: Arc<UdpAcceptBacklog>,
+    wake: Arc<UdpDriverWaker>,
 }
 
-impl Acceptor {
+impl UdpStreamAcceptor {
     /// Listens on a socket. Each datagram belongs to the first endpoint that takes it. Up to
     /// `backlog` connections wait to be accepted.
     ///
     /// # Errors
     /// If the system gives no thread or event.
     pub fn new(
-        socket: Socket,
-        endpoints: Vec<Box<dyn Endpoint>>,
+        socket: UdpBatchSocket,
+        endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
         backlog: usize,
     ) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let backlog = Arc::new(Backlog::new(backlog));
-        let mut driver = Driver::new(socket, endpoints)?;
+        let backlog = Arc::new(UdpAcceptBacklog::new(backlog));
+        let mut driver = UdpStreamDriver::new(socket, endpoints)?;
         driver.listen(backlog.clone());
         let wake = driver.wake();
         driver.spawn()?;
@@ -48,7 +48,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// If the socket has failed, or the acceptor was closed.
-    pub fn accept(&self) -> io::Result<Accepted> {
+    pub fn accept(&self) -> io::Result<AcceptedUdpStream> {
         self.backlog.pop()
     }
 
@@ -59,7 +59,7 @@ impl Acceptor {
     }
 }
 
-impl Drop for Acceptor {
+impl Drop for UdpStreamAcceptor {
     fn drop(&mut self) {
         self.close();
     }

@@ -4,40 +4,40 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::stream::Stream;
+use super::stream::UdpStream;
 
 /// A connection that is open.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedUdpStream {
     /// The connection.
-    pub stream: Stream,
+    pub stream: UdpStream,
     /// The name of its protocol.
     pub protocol: &'static str,
 }
 
 /// The connections that wait to be accepted.
 #[derive(Debug)]
-pub(super) struct Backlog {
-    state: Mutex<Waiting>,
+pub(super) struct UdpAcceptBacklog {
+    state: Mutex<AcceptBacklogState>,
     changed: Condvar,
     capacity: usize,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    accepted: VecDeque<Accepted>,
+struct AcceptBacklogState {
+    accepted: VecDeque<AcceptedUdpStream>,
     is_closed: bool,
     has_failed: bool,
 }
 
-impl Backlog {
+impl UdpAcceptBacklog {
     pub(super) fn new(capacity: usize) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
     }
 
     /// Adds a connection. Returns it if the acceptor is closed. There may be more than the
     /// capacity: those that shook hands when it was reached, whose peers know that they are open.
-    pub(super) fn push(&self, accepted: Accepted) -> Option<Accepted> {
+    pub(super) fn push(&self, accepted: AcceptedUdpStream) -> Option<AcceptedUdpStream> {
         let mut state = self.lock();
         if state.is_closed {
             return Some(accepted);
@@ -63,7 +63,7 @@ impl Backlog {
     }
 
     /// Waits for one.
-    pub(super) fn pop(&self) -> io::Result<Accepted> {
+    pub(super) fn pop(&self) -> io::Result<AcceptedUdpStream> {
         let mut state = self.lock();
         loop {
             if let Some(accepted) = state.accepted.pop_front() {
@@ -89,7 +89,7 @@ impl Backlog {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, AcceptBacklogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

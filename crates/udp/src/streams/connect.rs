@@ -4,11 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::connection::Connection;
-use super::driver::{Driver, ONLY};
+use super::connection::UdpStreamConnection;
+use super::driver::{SINGLE_CONNECTION_KEY, UdpStreamDriver};
 use super::now;
-use super::stream::Stream;
-use crate::socket::{Socket, is_full};
+use super::stream::UdpStream;
+use crate::socket::{UdpBatchSocket, is_full};
 
 /// The time from an ICMP error, which is not authentic, until it ends the attempt to connect.
 const ICMP_ERROR_WAIT: Duration = Duration::from_secs(1);
@@ -21,10 +21,13 @@ const UNKNOWN_DATAGRAM: [u8; 1] = [0];
 /// # Errors
 /// If the socket fails, the host says that nobody listens there and nothing else arrives for a
 /// second, or the connection fails before it is open.
-pub fn connect(socket: Socket, connection: Box<dyn Connection>) -> io::Result<Stream> {
-    let mut reachability = Reachability::check(connection.peer_addr())?;
-    let mut driver = Driver::new(socket, Vec::new())?;
-    let stream = driver.add(ONLY, connection);
+pub fn connect(
+    socket: UdpBatchSocket,
+    connection: Box<dyn UdpStreamConnection>,
+) -> io::Result<UdpStream> {
+    let mut reachability = PeerReachability::check(connection.peer_addr())?;
+    let mut driver = UdpStreamDriver::new(socket, Vec::new())?;
+    let stream = driver.add(SINGLE_CONNECTION_KEY, connection);
     driver.spawn()?;
     stream.wait_until_open(|| reachability.poll())?;
     Ok(stream)
@@ -32,12 +35,12 @@ pub fn connect(socket: Socket, connection: Box<dyn Connection>) -> io::Result<St
 
 /// Whether the system or ICMP says that the peer's port cannot be reached. The kernel only tells
 /// this to a socket that is connected, which one that follows a peer to other addresses is not.
-struct Reachability {
+struct PeerReachability {
     socket: UdpSocket,
     failed: Option<(Duration, io::Error)>,
 }
 
-impl Reachability {
+impl PeerReachability {
     /// Sends a datagram that the peer ignores.
     ///
     /// # Errors

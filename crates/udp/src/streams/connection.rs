@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A datagram that has arrived.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
+pub struct ReceivedDatagram<'a> {
     /// Who sent it, or pretends to be.
     pub from: SocketAddr,
     /// Its payload.
@@ -18,9 +18,9 @@ pub struct Datagram<'a> {
 /// One end of a reliable stream in each direction, over datagrams.
 ///
 /// It does no I/O: datagrams and the time since any epoch come in, datagrams and deadlines go out.
-pub trait Connection: Send {
+pub trait UdpStreamConnection: Send {
     /// Takes a datagram. The driver does not compare its sender with the peer's address.
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>);
+    fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>);
 
     /// Does what is due.
     fn handle_timeout(&mut self, now: Duration);
@@ -34,11 +34,11 @@ pub trait Connection: Send {
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr>;
 
     /// Moves bytes of the stream from the peer into a buffer that is not empty. Never
-    /// [`Nothing`](Read::Nothing) if the connection is over.
+    /// [`Nothing`](UdpStreamRead::Nothing) if the connection is over.
     ///
     /// # Errors
     /// If the connection has failed, after all bytes that arrived before.
-    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read>;
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead>;
 
     /// Takes bytes of the stream to the peer, as many as there is room for. Returns how many.
     ///
@@ -64,7 +64,7 @@ pub trait Connection: Send {
     }
 
     /// How far it is.
-    fn state(&self) -> State;
+    fn state(&self) -> UdpStreamState;
 
     /// Why it has failed, if it has.
     fn error(&self) -> Option<io::Error>;
@@ -78,12 +78,12 @@ pub trait Connection: Send {
     }
 
     /// What it has done so far.
-    fn statistics(&self) -> Statistics;
+    fn statistics(&self) -> UdpStreamStatistics;
 }
 
 /// What a reader gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum UdpStreamRead {
     /// So many bytes, at least one.
     Bytes(usize),
     /// Nothing yet.
@@ -94,9 +94,9 @@ pub enum Read {
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct UdpStreamState {
     /// Whether it shakes hands, is open, or over.
-    pub phase: Phase,
+    pub phase: UdpStreamPhase,
     /// Whether a reader that waits has something to do: there are bytes, the end or an error.
     pub is_readable: bool,
     /// Whether a writer that waits has something to do: there is room worth a wake-up or an error.
@@ -106,7 +106,7 @@ pub struct State {
 
 /// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum UdpStreamPhase {
     /// It shakes hands: nothing can be read.
     Connecting,
     /// It is open, in one direction at least.
@@ -117,7 +117,7 @@ pub enum Phase {
 
 /// What a connection has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct UdpStreamStatistics {
     /// Bytes of the stream that programs have written and read.
     pub bytes_written: u64,
     /// See `bytes_written`.
@@ -144,12 +144,17 @@ pub struct Statistics {
 
 /// Decides for datagrams of a socket to which connection they belong, and makes connections: the
 /// listening side of a protocol, without I/O.
-pub trait Endpoint: Send {
+pub trait UdpStreamEndpoint: Send {
     /// The protocol's name.
     fn protocol(&self) -> &'static str;
 
     /// Takes a datagram.
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed;
+    fn handle_datagram(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: ListenerLoad,
+    ) -> DatagramRouting;
 
     /// A connection that it made is over.
     fn forget(&mut self, id: u64);
@@ -159,7 +164,7 @@ pub trait Endpoint: Send {
 }
 
 /// What becomes of a datagram.
-pub enum Routed {
+pub enum DatagramRouting {
     /// It belongs to another protocol.
     NotMine,
     /// It belongs to a connection, which takes it.
@@ -179,7 +184,7 @@ pub enum Routed {
         /// Its number, which no other connection of this endpoint has.
         id: u64,
         /// The connection. It does not get this datagram from the driver.
-        connection: Box<dyn Connection>,
+        connection: Box<dyn UdpStreamConnection>,
     },
     /// Nothing is done.
     Nothing,
@@ -187,7 +192,7 @@ pub enum Routed {
 
 /// How much a listening socket has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Load {
+pub enum ListenerLoad {
     /// There is room for connections.
     Light,
     /// There is less room: who connects has to prove its address first.

@@ -7,15 +7,18 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backlog::{Accepted, Backlog};
-use super::connection::{Connection, Datagram, Endpoint, Load, Phase, Routed};
+use super::backlog::{AcceptedUdpStream, UdpAcceptBacklog};
+use super::connection::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint,
+    UdpStreamPhase,
+};
 use super::now;
-use super::slot::{Key, Slot, Unusable};
-use super::stream::Stream;
-use super::wake::Wake;
-use crate::batch::Batch;
-use crate::recv_buffer::RecvBuffer;
-use crate::socket::Socket;
+use super::slot::{StreamUnusableReason, UdpStreamKey, UdpStreamSlot};
+use super::stream::UdpStream;
+use super::wake::UdpDriverWaker;
+use crate::batch::DatagramBatch;
+use crate::recv_buffer::DatagramReceiveBuffer;
+use crate::socket::UdpBatchSocket;
 
 /// The longest sleep. Nothing needs it; it bounds what a mistake costs.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
@@ -30,81 +33,88 @@ const HEAVY_LOAD: usize = 64;
 const MAX_DATAGRAMS: usize = 64;
 
 /// The connection of a socket that does not listen.
-pub(super) const ONLY: Key = Key { endpoint: 0, id: 0 };
+pub(super) const SINGLE_CONNECTION_KEY: UdpStreamKey = UdpStreamKey { endpoint: 0, id: 0 };
 
 /// The thread of a socket: receives, calls the protocols, sends.
-pub(super) struct Driver {
-    socket: Socket,
-    wake: Arc<Wake>,
+pub(super) struct UdpStreamDriver {
+    socket: UdpBatchSocket,
+    wake: Arc<UdpDriverWaker>,
     /// Those that listen. Without any, all datagrams are for the only connection.
-    endpoints: Vec<Box<dyn Endpoint>>,
-    backlog: Option<Arc<Backlog>>,
-    connections: HashMap<Key, Entry>,
+    endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
+    backlog: Option<Arc<UdpAcceptBacklog>>,
+    connections: HashMap<UdpStreamKey, DrivenUdpStream>,
     /// How many of them are not accepted yet.
-    shaking_hands: usize,
-    deadlines: BTreeSet<(Duration, Key)>,
+    handshakes_in_progress: usize,
+    deadlines: BTreeSet<(Duration, UdpStreamKey)>,
     /// What is served next.
-    due: Vec<Key>,
+    due: Vec<UdpStreamKey>,
     /// `None` while it is read.
-    received: Option<RecvBuffer>,
-    batch: Batch,
+    received: Option<DatagramReceiveBuffer>,
+    batch: DatagramBatch,
     /// To whom the batch is to be sent, if there is one.
-    unsent: Option<SocketAddr>,
+    batch_destination: Option<SocketAddr>,
     datagram: Vec<u8>,
 }
 
-struct Entry {
-    slot: Arc<Slot>,
+struct DrivenUdpStream {
+    slot: Arc<UdpStreamSlot>,
     /// As in `deadlines`. `None` if it is in `due`.
     deadline: Option<Duration>,
     /// Whether programs know it.
     is_accepted: bool,
 }
 
-impl Driver {
+impl UdpStreamDriver {
     /// A driver for endpoints that listen, or for one connection.
-    pub(super) fn new(socket: Socket, endpoints: Vec<Box<dyn Endpoint>>) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: UdpBatchSocket,
+        endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
+    ) -> io::Result<Self> {
         // Without them datagrams are only taken for as late as the thread is.
         let _ = socket.enable_timestamps();
         Ok(Self {
             socket,
-            wake: Arc::new(Wake::new()?),
+            wake: Arc::new(UdpDriverWaker::new()?),
             endpoints,
             backlog: None,
             connections: HashMap::new(),
-            shaking_hands: 0,
+            handshakes_in_progress: 0,
             deadlines: BTreeSet::new(),
             due: Vec::new(),
-            received: Some(RecvBuffer::new()),
-            batch: Batch::default(),
-            unsent: None,
+            received: Some(DatagramReceiveBuffer::new()),
+            batch: DatagramBatch::default(),
+            batch_destination: None,
             datagram: Vec::new(),
         })
     }
 
-    pub(super) fn wake(&self) -> Arc<Wake> {
+    pub(super) fn wake(&self) -> Arc<UdpDriverWaker> {
         self.wake.clone()
     }
 
     /// Connections that become open are handed over from now on.
-    pub(super) fn listen(&mut self, backlog: Arc<Backlog>) {
+    pub(super) fn listen(&mut self, backlog: Arc<UdpAcceptBacklog>) {
         self.backlog = Some(backlog);
     }
 
     /// Adds a connection that a program has.
-    pub(super) fn add(&mut self, key: Key, connection: Box<dyn Connection>) -> Stream {
+    pub(super) fn add(
+        &mut self,
+        key: UdpStreamKey,
+        connection: Box<dyn UdpStreamConnection>,
+    ) -> UdpStream {
         let slot = self.insert(key, connection, true);
-        Stream::new(slot, self.wake.clone())
+        UdpStream::new(slot, self.wake.clone())
     }
 
     fn insert(
         &mut self,
-        key: Key,
-        connection: Box<dyn Connection>,
+        key: UdpStreamKey,
+        connection: Box<dyn UdpStreamConnection>,
         is_accepted: bool,
-    ) -> Arc<Slot> {
-        let slot = Arc::new(Slot::new(key, connection));
-        let entry = Entry { slot: slot.clone(), deadline: None, is_accepted };
+    ) -> Arc<UdpStreamSlot> {
+        let slot = Arc::new(UdpStreamSlot::new(key, connection));
+        let entry = DrivenUdpStream { slot: slot.clone(), deadline: None, is_accepted };
         self.connections.insert(key, entry);
         self.due.push(key);
         slot
@@ -133,7 +143,7 @@ impl Driver {
             }
             self.send();
             let mut due = std::mem::take(&mut self.due).into_iter();
-            while self.unsent.is_none()
+            while self.batch_destination.is_none()
                 && let Some(key) = due.next()
             {
                 self.serve(key);
@@ -143,11 +153,11 @@ impl Driver {
                 return;
             }
             let next = self.deadlines.first().map_or(Duration::MAX, |(deadline, _)| *deadline);
-            let sleep = match self.unsent {
+            let sleep = match self.batch_destination {
                 Some(_) => MAX_SLEEP,
                 None => next.saturating_sub(now()).min(MAX_SLEEP),
             };
-            let until_room = self.unsent.is_some();
+            let until_room = self.batch_destination.is_some();
             if !sleep.is_zero() && self.wake.sleep(&self.socket, until_room, sleep).is_err() {
                 return;
             }
@@ -158,7 +168,7 @@ impl Driver {
         self.backlog.as_ref().is_some_and(|backlog| backlog.is_open())
     }
 
-    fn make_due(&mut self, key: Key) {
+    fn make_due(&mut self, key: UdpStreamKey) {
         if let Some(entry) = self.connections.get_mut(&key)
             && let Some(deadline) = entry.deadline.take()
         {
@@ -176,7 +186,7 @@ impl Driver {
         let mut to = None;
         let mut run = Vec::with_capacity(MAX_DATAGRAMS);
         for (from, bytes, age) in received.arrivals() {
-            let datagram = Datagram { from, bytes, arrived_at: now.saturating_sub(age) };
+            let datagram = ReceivedDatagram { from, bytes, arrived_at: now.saturating_sub(age) };
             let key = self.route(now, &datagram, &mut load);
             if key != to || run.len() == MAX_DATAGRAMS {
                 self.deliver(now, to, &mut run);
@@ -191,47 +201,57 @@ impl Driver {
     }
 
     /// The connection that takes a datagram, if there is one.
-    fn route(&mut self, now: Duration, datagram: &Datagram<'_>, load: &mut Load) -> Option<Key> {
+    fn route(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: &mut ListenerLoad,
+    ) -> Option<UdpStreamKey> {
         if self.endpoints.is_empty() {
-            return Some(ONLY);
+            return Some(SINGLE_CONNECTION_KEY);
         }
         for endpoint in 0..self.endpoints.len() {
             match self.endpoints[endpoint].handle_datagram(now, datagram, *load) {
-                Routed::NotMine => continue,
-                Routed::To(id) => return Some(Key { endpoint, id }),
-                Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
+                DatagramRouting::NotMine => continue,
+                DatagramRouting::To(id) => return Some(UdpStreamKey { endpoint, id }),
+                DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
                     self.socket.send_one(&answer, datagram.from);
                 }
-                Routed::Accept { id, connection } => {
-                    self.shaking_hands += 1;
-                    self.insert(Key { endpoint, id }, connection, false);
+                DatagramRouting::Accept { id, connection } => {
+                    self.handshakes_in_progress += 1;
+                    self.insert(UdpStreamKey { endpoint, id }, connection, false);
                     *load = self.load();
                 }
-                Routed::Nothing => {}
+                DatagramRouting::Nothing => {}
             }
             return None;
         }
         None
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> ListenerLoad {
         let has_room = self.backlog.as_ref().is_some_and(|backlog| backlog.has_room());
         if !has_room || self.connections.len() >= MAX_CONNECTIONS {
-            Load::Full
-        } else if self.shaking_hands >= HEAVY_LOAD {
-            Load::Heavy
+            ListenerLoad::Full
+        } else if self.handshakes_in_progress >= HEAVY_LOAD {
+            ListenerLoad::Heavy
         } else {
-            Load::Light
+            ListenerLoad::Light
         }
     }
 
     /// Gives datagrams to a connection.
-    fn deliver(&mut self, now: Duration, to: Option<Key>, run: &mut Vec<Datagram<'_>>) {
+    fn deliver(
+        &mut self,
+        now: Duration,
+        to: Option<UdpStreamKey>,
+        run: &mut Vec<ReceivedDatagram<'_>>,
+    ) {
         if let Some(key) = to
             && let Some(entry) = self.connections.get(&key)
         {
-            let mut shared = entry.slot.lock_first();
-            shared.sleeps_until = None;
+            let mut shared = entry.slot.lock_for_driver();
+            shared.driver_wakes_at = None;
             for datagram in run.iter() {
                 shared.connection.handle_datagram(now, datagram);
             }
@@ -244,10 +264,10 @@ impl Driver {
     }
 
     /// Lets a connection do what is due, and send once.
-    fn serve(&mut self, key: Key) {
+    fn serve(&mut self, key: UdpStreamKey) {
         let Some(entry) = self.connections.get_mut(&key) else { return };
         let now = now();
-        let mut shared = entry.slot.lock_first();
+        let mut shared = entry.slot.lock_for_driver();
         let connection = &mut shared.connection;
         if connection.poll_timeout().is_some_and(|at| at <= now) {
             connection.handle_timeout(now);
@@ -266,18 +286,18 @@ impl Driver {
         let has_more = count == MAX_DATAGRAMS || self.batch.is_full();
         let (state, timeout) = (connection.state(), connection.poll_timeout());
         let next = timeout.map(|at| if has_more { now } else { at });
-        shared.sleeps_until = next;
-        shared.is_forgotten = next.is_none();
+        shared.driver_wakes_at = next;
+        shared.is_removed_from_driver = next.is_none();
         let waiting = shared.waiting();
-        let last = std::mem::take(&mut shared.is_last_waiting).then(|| entry.slot.clone());
+        let last = std::mem::take(&mut shared.is_final_send_awaited).then(|| entry.slot.clone());
         drop(shared);
         entry.slot.wake(waiting);
         if let Some(to) = to {
-            self.unsent = Some(to);
+            self.batch_destination = Some(to);
         }
-        if !entry.is_accepted && state.phase == Phase::Open {
+        if !entry.is_accepted && state.phase == UdpStreamPhase::Open {
             entry.is_accepted = true;
-            self.shaking_hands -= 1;
+            self.handshakes_in_progress -= 1;
             let slot = entry.slot.clone();
             self.accept(slot);
         }
@@ -292,42 +312,42 @@ impl Driver {
         }
         self.send();
         if let Some(slot) = last {
-            slot.let_last_go();
+            slot.notify_final_send();
         }
     }
 
     /// Sends what there is, until the socket's buffer is full.
     fn send(&mut self) {
-        let Some(to) = self.unsent else { return };
+        let Some(to) = self.batch_destination else { return };
         if let Some(position) = self.socket.send(&self.batch, to).full_at {
             self.batch.skip(position);
         } else {
             self.batch.clear();
-            self.unsent = None;
+            self.batch_destination = None;
         }
     }
 
     /// Hands a connection over that has become open.
-    fn accept(&self, slot: Arc<Slot>) {
+    fn accept(&self, slot: Arc<UdpStreamSlot>) {
         let (Some(backlog), Some(endpoint)) =
             (&self.backlog, self.endpoints.get(slot.key.endpoint))
         else {
             return;
         };
-        let stream = Stream::new(slot, self.wake.clone());
-        let refused = backlog.push(Accepted { stream, protocol: endpoint.protocol() });
+        let stream = UdpStream::new(slot, self.wake.clone());
+        let refused = backlog.push(AcceptedUdpStream { stream, protocol: endpoint.protocol() });
         if let Some(accepted) = refused {
-            accepted.stream.drop_at_once();
+            accepted.stream.drop_without_waiting();
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: UdpStreamKey) {
         let unopened = self.connections.remove(&key).filter(|entry| !entry.is_accepted);
-        self.shaking_hands -= usize::from(unopened.is_some());
+        self.handshakes_in_progress -= usize::from(unopened.is_some());
         let Some(endpoint) = self.endpoints.get_mut(key.endpoint) else { return };
         endpoint.forget(key.id);
         if let Some(entry) = unopened {
-            let connection = &entry.slot.lock().connection;
+            let connection = &entry.slot.lock_for_program().connection;
             if let Some(error) = connection.error() {
                 endpoint.failed(connection.peer_addr(), &error);
             }
@@ -335,11 +355,11 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for UdpStreamDriver {
     /// Whoever waits for something learns that it will not come, also after a panic.
     fn drop(&mut self) {
         for entry in self.connections.values() {
-            entry.slot.make_unusable(Unusable::Abandoned);
+            entry.slot.make_unusable(StreamUnusableReason::Abandoned);
         }
         if let Some(backlog) = &self.backlog {
             backlog.fail();

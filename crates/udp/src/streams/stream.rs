@@ -5,51 +5,51 @@ use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use super::connection::{Phase, Read as Outcome, Statistics};
+use super::connection::{UdpStreamPhase, UdpStreamRead as Outcome, UdpStreamStatistics};
 use super::now;
-use super::slot::{Shared, Slot, Unusable, WaitFor};
-use super::wake::Wake;
+use super::slot::{StreamUnusableReason, StreamWaitCondition, UdpStreamSlot, UdpStreamSlotState};
+use super::wake::UdpDriverWaker;
 
 /// How many bytes are moved at once. Meanwhile the driver waits.
-const MAX_MOVE: usize = 1 << 18;
+const MAX_COPY_LEN: usize = 1 << 18;
 
 /// How often an attempt to connect is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a stream waits for the driver when it is closed or dropped.
-const MAX_DROP: Duration = Duration::from_millis(200);
+const MAX_CLOSE_WAIT: Duration = Duration::from_millis(200);
 
 /// A connection, to read from and write to, also through a reference. Clones are the same
 /// connection, for other threads. When the last one is dropped the connection is closed, after what
 /// was written has arrived.
 #[derive(Debug)]
-pub struct Stream {
-    slot: Arc<Slot>,
-    wake: Arc<Wake>,
+pub struct UdpStream {
+    slot: Arc<UdpStreamSlot>,
+    wake: Arc<UdpDriverWaker>,
     /// Whether it waits for the driver when it is closed or dropped. The driver itself must not.
-    waits: bool,
+    waits_for_driver: bool,
 }
 
-impl Stream {
-    pub(super) fn new(slot: Arc<Slot>, wake: Arc<Wake>) -> Self {
-        slot.lock().users += 1;
-        Self { slot, wake, waits: true }
+impl UdpStream {
+    pub(super) fn new(slot: Arc<UdpStreamSlot>, wake: Arc<UdpDriverWaker>) -> Self {
+        slot.lock_for_program().users += 1;
+        Self { slot, wake, waits_for_driver: true }
     }
 
     /// The peer's address.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.slot.lock().connection.peer_addr()
+        self.slot.lock_for_program().connection.peer_addr()
     }
 
     /// The public key that the peer has proved to have, if the protocol has that.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
-        self.slot.lock().connection.peer_key()
+        self.slot.lock_for_program().connection.peer_key()
     }
 
     /// What the connection has done so far.
-    pub fn statistics(&self) -> Statistics {
-        let shared = self.slot.lock();
-        Statistics {
+    pub fn statistics(&self) -> UdpStreamStatistics {
+        let shared = self.slot.lock_for_program();
+        UdpStreamStatistics {
             bytes_written: shared.bytes_written,
             bytes_read: shared.bytes_read,
             ..shared.connection.statistics()
@@ -59,7 +59,7 @@ impl Stream {
     /// From now on each operation that waits longer than this fails with
     /// [`TimedOut`](io::ErrorKind::TimedOut).
     pub fn set_timeout(&self, timeout: Option<Duration>) {
-        self.slot.lock().timeout = timeout;
+        self.slot.lock_for_program().timeout = timeout;
     }
 
     /// Writes no more, and waits until all that was written has arrived. The peer's stream ends.
@@ -68,7 +68,7 @@ impl Stream {
     /// # Errors
     /// If the connection fails before.
     pub fn finish(&self) -> io::Result<()> {
-        let mut shared = self.slot.lock();
+        let mut shared = self.slot.lock_for_program();
         shared.check()?;
         shared.connection.finish(now());
         self.wake(&mut shared);
@@ -82,16 +82,16 @@ impl Stream {
     /// If the connection fails before.
     pub fn wait_until_acknowledged(&self) -> io::Result<()> {
         let began_at = now();
-        let mut shared = self.slot.lock();
+        let mut shared = self.slot.lock_for_program();
         while !shared.connection.is_flushed() {
             if let Some(error) = shared.connection.error() {
                 return Err(error);
             }
-            if shared.connection.state().phase == Phase::Over {
+            if shared.connection.state().phase == UdpStreamPhase::Over {
                 let what = "the peer closed the connection before all had arrived that was written";
                 return Err(io::Error::new(io::ErrorKind::BrokenPipe, what));
             }
-            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+            shared = self.slot.wait(shared, StreamWaitCondition::Change, began_at)?;
         }
         Ok(())
     }
@@ -99,27 +99,29 @@ impl Stream {
     /// Ends the connection at once, for all clones: whoever reads or writes gets an error. Waits,
     /// shortly, until the peer has been told.
     pub fn close(&self) {
-        self.slot.make_unusable(Unusable::Closed);
-        let mut shared = self.slot.lock();
+        self.slot.make_unusable(StreamUnusableReason::Closed);
+        let mut shared = self.slot.lock_for_program();
         shared.connection.abort(now());
         self.wake(&mut shared);
         self.wait_for_driver(shared);
     }
 
     /// Waits, shortly, until what is due has left: the process may end now, and with it the driver.
-    fn wait_for_driver<'a>(&'a self, mut shared: MutexGuard<'a, Shared>) {
-        let is_due = shared.sleeps_until.is_none() && !shared.is_forgotten;
-        shared.is_last_waiting = self.waits && is_due;
-        let end = now() + MAX_DROP;
-        while shared.is_last_waiting && shared.unusable != Some(Unusable::Abandoned) && now() < end
+    fn wait_for_driver<'a>(&'a self, mut shared: MutexGuard<'a, UdpStreamSlotState>) {
+        let is_due = shared.driver_wakes_at.is_none() && !shared.is_removed_from_driver;
+        shared.is_final_send_awaited = self.waits_for_driver && is_due;
+        let end = now() + MAX_CLOSE_WAIT;
+        while shared.is_final_send_awaited
+            && shared.unusable != Some(StreamUnusableReason::Abandoned)
+            && now() < end
         {
             shared = self.slot.wait_for_change(shared, end.saturating_sub(now()));
         }
     }
 
     /// Drops it without waiting for the driver.
-    pub(super) fn drop_at_once(mut self) {
-        self.waits = false;
+    pub(super) fn drop_without_waiting(mut self) {
+        self.waits_for_driver = false;
     }
 
     /// Waits until the connection has shaken hands.
@@ -130,35 +132,36 @@ impl Stream {
         &self,
         mut check: impl FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut shared = self.slot.lock();
-        while shared.connection.state().phase == Phase::Connecting {
+        let mut shared = self.slot.lock_for_program();
+        while shared.connection.state().phase == UdpStreamPhase::Connecting {
             shared.check()?;
             check()?;
-            shared = self.slot.wait_at_most(shared, WaitFor::Change, Some(CHECK_INTERVAL));
+            shared =
+                self.slot.wait_at_most(shared, StreamWaitCondition::Change, Some(CHECK_INTERVAL));
         }
         shared.connection.error().map_or(Ok(()), Err)
     }
 
     /// Wakes the driver if it would sleep too long.
-    fn wake(&self, shared: &mut MutexGuard<'_, Shared>) {
+    fn wake(&self, shared: &mut MutexGuard<'_, UdpStreamSlotState>) {
         let next = shared.connection.poll_timeout();
-        if shared.sleeps_until.is_some_and(|until| next.is_none_or(|next| next < until)) {
-            shared.sleeps_until = None;
+        if shared.driver_wakes_at.is_some_and(|until| next.is_none_or(|next| next < until)) {
+            shared.driver_wakes_at = None;
             self.wake.wake_for(self.slot.key);
         }
     }
 }
 
-impl Clone for Stream {
+impl Clone for UdpStream {
     fn clone(&self) -> Self {
         Self::new(self.slot.clone(), self.wake.clone())
     }
 }
 
-impl Drop for Stream {
+impl Drop for UdpStream {
     /// Waits until acknowledgements and what closes the connection have left.
     fn drop(&mut self) {
-        let mut shared = self.slot.lock();
+        let mut shared = self.slot.lock_for_program();
         shared.users -= 1;
         if shared.users > 0 {
             return;
@@ -169,14 +172,14 @@ impl Drop for Stream {
     }
 }
 
-impl Read for &Stream {
+impl Read for &UdpStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
         }
         let began_at = now();
-        let len = to.len().min(MAX_MOVE);
-        let mut shared = self.slot.lock();
+        let len = to.len().min(MAX_COPY_LEN);
+        let mut shared = self.slot.lock_for_program();
         loop {
             shared.check()?;
             match shared.connection.read(&mut to[..len], now())? {
@@ -187,18 +190,18 @@ impl Read for &Stream {
                 }
                 Outcome::End => return Ok(0),
                 Outcome::Nothing => {
-                    shared = self.slot.wait(shared, WaitFor::Bytes, began_at)?;
+                    shared = self.slot.wait(shared, StreamWaitCondition::Bytes, began_at)?;
                 }
             }
         }
     }
 }
 
-impl Write for &Stream {
+impl Write for &UdpStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let began_at = now();
-        let bytes = &bytes[..bytes.len().min(MAX_MOVE)];
-        let mut shared = self.slot.lock();
+        let bytes = &bytes[..bytes.len().min(MAX_COPY_LEN)];
+        let mut shared = self.slot.lock_for_program();
         loop {
             shared.check()?;
             let count = shared.connection.write(bytes, now())?;
@@ -207,7 +210,7 @@ impl Write for &Stream {
                 self.wake(&mut shared);
                 return Ok(count);
             }
-            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+            shared = self.slot.wait(shared, StreamWaitCondition::Change, began_at)?;
         }
     }
 
@@ -217,13 +220,13 @@ impl Write for &Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for UdpStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         (&*self).read(to)
     }
 }
 
-impl Write for Stream {
+impl Write for UdpStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self).write(bytes)
     }

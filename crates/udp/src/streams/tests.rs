@@ -8,27 +8,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::slot::{Key, Slot};
-use super::{Acceptor, Stream, connect};
-use crate::socket::{BindTo, Socket};
+use super::slot::{UdpStreamKey, UdpStreamSlot};
+use super::{UdpStream, UdpStreamAcceptor, connect};
+use crate::socket::{SocketBinding, UdpBatchSocket};
 use toy::{Toy, ToyEndpoint};
 
-fn socket() -> Socket {
-    Socket::bind(&BindTo { local: (Ipv4Addr::LOCALHOST, 0).into(), device: None }).unwrap()
+fn socket() -> UdpBatchSocket {
+    UdpBatchSocket::bind(&SocketBinding { local: (Ipv4Addr::LOCALHOST, 0).into(), device: None })
+        .unwrap()
 }
 
 /// A listener of the protocols "a" and "b".
-fn listener(backlog: usize) -> Acceptor {
-    let endpoints: Vec<Box<dyn super::Endpoint>> =
+fn listener(backlog: usize) -> UdpStreamAcceptor {
+    let endpoints: Vec<Box<dyn super::UdpStreamEndpoint>> =
         vec![Box::new(ToyEndpoint::new("a")), Box::new(ToyEndpoint::new("b"))];
-    Acceptor::new(socket(), endpoints, backlog).unwrap()
+    UdpStreamAcceptor::new(socket(), endpoints, backlog).unwrap()
 }
 
-fn connect_to(listener: &Acceptor, protocol: &'static str) -> Stream {
+fn connect_to(listener: &UdpStreamAcceptor, protocol: &'static str) -> UdpStream {
     connect(socket(), Box::new(Toy::client(protocol, listener.local_addr()))).unwrap()
 }
 
-fn pair() -> (Stream, Stream) {
+fn pair() -> (UdpStream, UdpStream) {
     let listener = listener(1);
     (connect_to(&listener, "a"), listener.accept().unwrap().stream)
 }
@@ -58,23 +59,23 @@ fn protocols_share_a_socket() {
 
 #[test]
 fn the_driver_gets_the_lock_before_a_program_that_takes_it_again() {
-    let key = Key { endpoint: 0, id: 0 };
-    let slot = Slot::new(key, Box::new(Toy::client("a", ([127, 0, 0, 1], 9).into())));
+    let key = UdpStreamKey { endpoint: 0, id: 0 };
+    let slot = UdpStreamSlot::new(key, Box::new(Toy::client("a", ([127, 0, 0, 1], 9).into())));
     let driver_was_first = |_: &i32| {
         let has_driven = AtomicBool::new(false);
         thread::scope(|scope| {
-            let held = slot.lock();
+            let held = slot.lock_for_program();
             scope.spawn(|| {
-                let _shared = slot.lock_first();
+                let _shared = slot.lock_for_driver();
                 has_driven.store(true, Ordering::Relaxed);
             });
-            while !slot.is_wanted.load(Ordering::Relaxed) {
+            while !slot.is_driver_waiting.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
             // It sleeps by now, as a rule.
             thread::sleep(Duration::from_millis(1));
             drop(held);
-            let _again = slot.lock();
+            let _again = slot.lock_for_program();
             has_driven.load(Ordering::Relaxed)
         })
     };

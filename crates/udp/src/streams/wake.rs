@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::slot::Key;
-use crate::socket::Socket;
+use super::slot::UdpStreamKey;
+use crate::socket::UdpBatchSocket;
 
 /// Wakes a driver.
 #[derive(Debug)]
-pub(super) struct Wake {
+pub(super) struct UdpDriverWaker {
     event: OwnedFd,
     /// The connections that have something to do.
-    woken: Mutex<Vec<Key>>,
+    woken: Mutex<Vec<UdpStreamKey>>,
 }
 
-impl Wake {
+impl UdpDriverWaker {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, woken: Mutex::default() })
     }
 
     /// Wakes the driver for a connection.
-    pub(super) fn wake_for(&self, key: Key) {
+    pub(super) fn wake_for(&self, key: UdpStreamKey) {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.wake();
     }
@@ -37,7 +37,7 @@ impl Wake {
     }
 
     /// The connections for which it was woken since the last call.
-    pub(super) fn take(&self) -> Vec<Key> {
+    pub(super) fn take(&self) -> Vec<UdpStreamKey> {
         std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -45,7 +45,7 @@ impl Wake {
     /// it, or time has passed.
     pub(super) fn sleep(
         &self,
-        socket: &Socket,
+        socket: &UdpBatchSocket,
         until_room: bool,
         time: Duration,
     ) -> io::Result<()> {
@@ -64,7 +64,7 @@ impl Wake {
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for UdpDriverWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use sim::{Network, Rng};
-use sunder_association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
+use sim::{SeededRng, SimulatedNetwork};
+use sunder_association::{
+    AssociationMessage, AssociationMessageKind, COOKIE_LEN, ConnectionCookie, CookieList,
+};
 
 use super::forgery::{Forgery, Inks};
 use super::test_bed::Wire;
@@ -16,7 +18,7 @@ const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] =
     [[0x11; COOKIE_LEN], [0x22; COOKIE_LEN], [0x33; COOKIE_LEN]];
 
 pub(crate) struct Adversary {
-    rng: Rng,
+    rng: SeededRng,
     wires: Vec<Wire>,
     /// The victim's connections in channel order, including the honest one.
     victim: Vec<usize>,
@@ -63,7 +65,7 @@ impl Adversary {
         honest: usize,
         own: Vec<usize>,
     ) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let legs: Vec<usize> = victim.iter().copied().filter(|&leg| leg != honest).collect();
         let mut crossing = legs.clone();
         if rng.chance(30) {
@@ -74,7 +76,10 @@ impl Adversary {
         let old = Forgery::of(OLD_HANDSHAKE.to_vec());
         Self {
             cookies: vec![None; wires.len()],
-            archive: vec![old.encode(MessageKind::List), old.encode(MessageKind::Confirm)],
+            archive: vec![
+                old.encode(AssociationMessageKind::List),
+                old.encode(AssociationMessageKind::Confirm),
+            ],
             acted: crosses || matches!(strategy, Strategy::Impersonate(_)),
             rng,
             wires,
@@ -93,8 +98,8 @@ impl Adversary {
     }
 
     /// Reads a message on any link.
-    pub(crate) fn overhear(&mut self, connection: usize, message: &Message) {
-        if let Message::Cookie(cookie) = message {
+    pub(crate) fn overhear(&mut self, connection: usize, message: &AssociationMessage) {
+        if let AssociationMessage::Cookie(cookie) = message {
             self.cookies[connection] = Some(*cookie.as_bytes());
         }
         self.archive.push(message.encode());
@@ -103,7 +108,7 @@ impl Adversary {
     /// Bytes on a link that it controls: of a leg, or from the server on a connection of its own.
     pub(crate) fn intercept<T>(
         &mut self,
-        net: &mut Network<T>,
+        net: &mut SimulatedNetwork<T>,
         connection: usize,
         up: bool,
         bytes: &[u8],
@@ -118,7 +123,12 @@ impl Adversary {
     }
 
     /// An end has closed a link that it controls. An impersonator does not close the other end.
-    pub(crate) fn intercept_close<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool) {
+    pub(crate) fn intercept_close<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+    ) {
         if matches!(self.strategy, Strategy::Meddle { .. })
             && self.rng.chance(70)
             && let Some(to) = self.far_end(connection, up)
@@ -127,7 +137,13 @@ impl Adversary {
         }
     }
 
-    fn meddle<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: &[u8]) {
+    fn meddle<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+        bytes: &[u8],
+    ) {
         self.acted = true;
         let mut changed = bytes.to_vec();
         match self.rng.below(14) {
@@ -148,12 +164,18 @@ impl Adversary {
         self.forward(net, connection, up, changed);
     }
 
-    fn forward<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+    fn forward<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+        bytes: Vec<u8>,
+    ) {
         if let Some(to) = self.far_end(connection, up) {
             net.inject(self.wires[to].link(up), bytes, self.short());
         } else if self.rng.chance(50) {
             // The cookie of its own connection has arrived: it uses it at once.
-            let list = self.guess_list(1).encode(MessageKind::List);
+            let list = self.guess_list(1).encode(AssociationMessageKind::List);
             net.inject(self.wires[connection].up, list, self.short());
         }
     }
@@ -165,7 +187,13 @@ impl Adversary {
         from.iter().position(|&leg| leg == connection).map(|place| to[place])
     }
 
-    fn delay<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+    fn delay<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+        bytes: Vec<u8>,
+    ) {
         let long = if self.rng.chance(20) { 6000 } else { 300 };
         let delay = Duration::from_millis(self.rng.below(long));
         if let Some(to) = self.far_end(connection, up) {
@@ -180,26 +208,28 @@ impl Adversary {
 
     /// The same kind of message with other contents.
     fn edit(&mut self, bytes: &[u8]) -> Vec<u8> {
-        match Message::parse(bytes) {
-            Ok(Message::Cookie(_)) => {
+        match AssociationMessage::parse(bytes) {
+            Ok(AssociationMessage::Cookie(_)) => {
                 let known = self.known();
                 let cookie = self.rng.pick(&known).copied();
                 let cookie = cookie.unwrap_or_else(|| self.rng.bytes());
-                Message::Cookie(Cookie::new(cookie)).encode()
+                AssociationMessage::Cookie(ConnectionCookie::new(cookie)).encode()
             }
-            Ok(Message::List(list)) => {
-                self.edited(Forgery::copy(&list), 1).encode(MessageKind::List)
+            Ok(AssociationMessage::List(list)) => {
+                self.edited(Forgery::copy(&list), 1).encode(AssociationMessageKind::List)
             }
-            Ok(Message::Confirm(list)) => {
-                self.edited(Forgery::copy(&list), 1).encode(MessageKind::Confirm)
+            Ok(AssociationMessage::Confirm(list)) => {
+                self.edited(Forgery::copy(&list), 1).encode(AssociationMessageKind::Confirm)
             }
             // Of an open association, which the transport protects.
-            Ok(Message::Rejoin(_) | Message::Rejoined(_)) | Err(_) => bytes.to_vec(),
+            Ok(AssociationMessage::Rejoin(_) | AssociationMessage::Rejoined(_)) | Err(_) => {
+                bytes.to_vec()
+            }
         }
     }
 
     /// To the wrong channel, in the right direction.
-    fn misdirect<T>(&mut self, net: &mut Network<T>, up: bool, bytes: Vec<u8>) {
+    fn misdirect<T>(&mut self, net: &mut SimulatedNetwork<T>, up: bool, bytes: Vec<u8>) {
         let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
         if let Some(&to) = self.rng.pick(&held) {
             net.inject(self.wires[to].link(up), bytes, self.short());
@@ -207,17 +237,29 @@ impl Adversary {
     }
 
     /// Back to the sender.
-    fn reflect<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+    fn reflect<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+        bytes: Vec<u8>,
+    ) {
         net.inject(self.wires[connection].link(!up), bytes, self.short());
     }
 
-    fn cut<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool) {
+    fn cut<T>(&mut self, net: &mut SimulatedNetwork<T>, connection: usize, up: bool) {
         net.inject_close(self.wires[connection].link(up), self.short());
         net.inject_close(self.wires[connection].link(!up), self.short());
     }
 
     /// One byte at a time, all in order, which is no change.
-    fn dribble<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: &[u8]) {
+    fn dribble<T>(
+        &mut self,
+        net: &mut SimulatedNetwork<T>,
+        connection: usize,
+        up: bool,
+        bytes: &[u8],
+    ) {
         let Some(to) = self.far_end(connection, up) else {
             return;
         };
@@ -230,7 +272,7 @@ impl Adversary {
     /// time.
     fn speak_unasked<T>(
         &mut self,
-        net: &mut Network<T>,
+        net: &mut SimulatedNetwork<T>,
         connection: usize,
         up: bool,
         bytes: Vec<u8>,
@@ -245,18 +287,23 @@ impl Adversary {
         self.rng.pick(&self.archive).cloned().unwrap_or_default()
     }
 
-    fn impersonate<T>(&mut self, net: &mut Network<T>, connection: usize, bytes: &[u8]) {
-        match Message::parse(bytes) {
-            Ok(Message::Cookie(_)) => self.greet_when_ready(net),
-            Ok(Message::List(list)) => self.answer(net, connection, &list),
+    fn impersonate<T>(&mut self, net: &mut SimulatedNetwork<T>, connection: usize, bytes: &[u8]) {
+        match AssociationMessage::parse(bytes) {
+            Ok(AssociationMessage::Cookie(_)) => self.greet_when_ready(net),
+            Ok(AssociationMessage::List(list)) => self.answer(net, connection, &list),
             // The server's confirms to the impersonator are of no use to the victim, which has got
             // forged ones.
-            Ok(Message::Confirm(_) | Message::Rejoin(_) | Message::Rejoined(_)) | Err(_) => {}
+            Ok(
+                AssociationMessage::Confirm(_)
+                | AssociationMessage::Rejoin(_)
+                | AssociationMessage::Rejoined(_),
+            )
+            | Err(_) => {}
         }
     }
 
     /// Plays the server's first part on all legs, once it has all cookies that it may use.
-    fn greet_when_ready<T>(&mut self, net: &mut Network<T>) {
+    fn greet_when_ready<T>(&mut self, net: &mut SimulatedNetwork<T>) {
         let held = self.legs.iter().chain(&self.own);
         let ready = held.into_iter().all(|&connection| self.cookies[connection].is_some());
         let Strategy::Impersonate(plan) = &mut self.strategy else {
@@ -270,7 +317,7 @@ impl Adversary {
         for (place, source) in greeting.into_iter().enumerate() {
             let cookie = source.and_then(|connection| self.cookies[connection]);
             let cookie = cookie.unwrap_or_else(|| self.rng.bytes());
-            let message = Message::Cookie(Cookie::new(cookie)).encode();
+            let message = AssociationMessage::Cookie(ConnectionCookie::new(cookie)).encode();
             net.inject(self.wires[self.legs[place]].down, message, self.short());
         }
         if eager {
@@ -280,19 +327,23 @@ impl Adversary {
     }
 
     /// Confirms the victim's list to it on this leg, and presents another to the server.
-    fn answer<T>(&mut self, net: &mut Network<T>, leg: usize, list: &List) {
+    fn answer<T>(&mut self, net: &mut SimulatedNetwork<T>, leg: usize, list: &CookieList) {
         let Strategy::Impersonate(plan) = &self.strategy else {
             return;
         };
         let (confirm_edits, edits) = (plan.confirm_edits, plan.edits);
         let confirm = self.edited(Forgery::copy(list), confirm_edits);
-        net.inject(self.wires[leg].down, confirm.encode(MessageKind::Confirm), self.short());
+        net.inject(
+            self.wires[leg].down,
+            confirm.encode(AssociationMessageKind::Confirm),
+            self.short(),
+        );
         let forged = self.edited(Forgery::copy(list), edits);
         self.present(net, &forged);
     }
 
     /// Plays the client's part on all legs and all its own connections, once.
-    fn present<T>(&mut self, net: &mut Network<T>, list: &Forgery) {
+    fn present<T>(&mut self, net: &mut SimulatedNetwork<T>, list: &Forgery) {
         let Strategy::Impersonate(plan) = &mut self.strategy else {
             return;
         };
@@ -301,7 +352,11 @@ impl Adversary {
         }
         let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
         for connection in held {
-            net.inject(self.wires[connection].up, list.encode(MessageKind::List), self.short());
+            net.inject(
+                self.wires[connection].up,
+                list.encode(AssociationMessageKind::List),
+                self.short(),
+            );
         }
     }
 
@@ -331,11 +386,11 @@ impl Adversary {
     }
 
     fn short(&mut self) -> Duration {
-        self.rng.between(Duration::ZERO, Duration::from_millis(30))
+        self.rng.duration_between(Duration::ZERO, Duration::from_millis(30))
     }
 }
 
-fn pick_strategy(rng: &mut Rng, legs: &[usize], own: &[usize]) -> Strategy {
+fn pick_strategy(rng: &mut SeededRng, legs: &[usize], own: &[usize]) -> Strategy {
     if rng.chance(60) {
         let percent = *rng.pick(&[10, 25, 50, 100]).unwrap();
         return Strategy::Meddle { percent };

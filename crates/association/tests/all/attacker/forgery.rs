@@ -1,7 +1,7 @@
 //! Lists and confirms that an adversary writes, well-formed or not.
 
-use sim::Rng;
-use sunder_association::{COOKIE_LEN, List, MessageKind};
+use sim::SeededRng;
+use sunder_association::{AssociationMessageKind, COOKIE_LEN, CookieList};
 
 /// The fields of a List or Confirm, without any check of their consistency.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Inks<'a> {
 
 impl Forgery {
     /// An exact copy.
-    pub(crate) fn copy(list: &List) -> Self {
+    pub(crate) fn copy(list: &CookieList) -> Self {
         let terms = list.terms();
         Self {
             scheme: terms.scheme() as u8,
@@ -43,7 +43,7 @@ impl Forgery {
     }
 
     /// One meaningful change.
-    pub(crate) fn edit(&mut self, rng: &mut Rng, inks: &Inks) {
+    pub(crate) fn edit(&mut self, rng: &mut SeededRng, inks: &Inks) {
         match rng.below(12) {
             0 => self.replace(rng.index(self.cookies.len()), rng.pick(inks.known)),
             1 | 2 => self.replace_honest(inks.honest, rng.pick(inks.own)),
@@ -60,7 +60,7 @@ impl Forgery {
     }
 
     /// The encoding of the message.
-    pub(crate) fn encode(&self, kind: MessageKind) -> Vec<u8> {
+    pub(crate) fn encode(&self, kind: AssociationMessageKind) -> Vec<u8> {
         let body_len = u16::try_from(8 + COOKIE_LEN * self.cookies.len()).unwrap();
         let mut bytes = b"SNDR\x01".to_vec();
         bytes.push(kind as u8);

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
-use sim::{Event, LinkId, Network, Rng};
+use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 use sunder_association::{
-    ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol, ServerEvent,
-    SharingScheme, Terms,
+    AssociationMessage, AssociationProtocol, AssociationServerEvent, AssociationTerms,
+    ConnectionCookie, CookieList, HandshakeServer, HandshakeServerConfig, PendingConnectionId,
+    SharingScheme,
 };
 
 use super::adversary::Adversary;
@@ -28,8 +29,8 @@ pub(crate) enum Flaw {
 /// The two directions of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
-    pub(crate) up: LinkId,
-    pub(crate) down: LinkId,
+    pub(crate) up: SimulatedLinkId,
+    pub(crate) down: SimulatedLinkId,
 }
 
 /// The outcome of a run for the victim.
@@ -51,13 +52,13 @@ struct HonestClient {
     client: Client,
     /// The connection of each channel.
     connections: Vec<usize>,
-    sent: Option<List>,
-    completed: Option<List>,
+    sent: Option<CookieList>,
+    completed: Option<CookieList>,
 }
 
 struct Association {
-    list: List,
-    connections: Vec<ConnectionId>,
+    list: CookieList,
+    connections: Vec<PendingConnectionId>,
 }
 
 enum Timer {
@@ -67,14 +68,14 @@ enum Timer {
 }
 
 pub(crate) struct TestBed {
-    net: Network<Timer>,
-    rng: Rng,
+    net: SimulatedNetwork<Timer>,
+    rng: SeededRng,
     server: HandshakeServer,
     clients: Vec<HonestClient>,
     wires: Vec<Wire>,
     /// The client and channel at the near end of each connection; `None` for the adversary's own.
     owners: Vec<Option<(usize, usize)>>,
-    cookies: Vec<Option<Cookie>>,
+    cookies: Vec<Option<ConnectionCookie>>,
     associations: Vec<Association>,
     adversary: Option<Adversary>,
     honest_channel: usize,
@@ -85,9 +86,9 @@ impl TestBed {
     /// A test bed of one victim with `n` channels, up to two other clients and, if `attacked`, an
     /// adversary on all the victim's channels but one.
     pub(crate) fn new(seed: u64, n: u8, attacked: bool, flaw: Flaw) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut test_bed = Self {
-            net: Network::new(rng.next_u64()),
+            net: SimulatedNetwork::new(rng.next_u64()),
             server: HandshakeServer::new(config()),
             clients: Vec::new(),
             wires: Vec::new(),
@@ -130,7 +131,7 @@ impl TestBed {
             sent: None,
             completed: None,
         });
-        self.net.arm(TIMEOUT, Timer::ClientDeadline(index));
+        self.net.set_timer(TIMEOUT, Timer::ClientDeadline(index));
     }
 
     /// Connects all channels of all clients in an order that is independent of the clients.
@@ -164,65 +165,65 @@ impl TestBed {
         let connection = self.wires.len();
         let mut link = || {
             let max_delay = Duration::from_millis(1 + self.rng.below(80));
-            self.net.link(Duration::from_micros(100), max_delay)
+            self.net.add_link(Duration::from_micros(100), max_delay)
         };
         let (up, down) = (link(), link());
         self.wires.push(Wire { up, down });
         self.owners.push(owner);
         self.cookies.push(None);
-        let at = self.rng.between(Duration::ZERO, Duration::from_millis(40));
-        self.net.arm(at, Timer::Open(connection));
+        let at = self.rng.duration_between(Duration::ZERO, Duration::from_millis(40));
+        self.net.set_timer(at, Timer::Open(connection));
         connection
     }
 
-    fn handle(&mut self, event: Event<Timer>) {
+    fn handle(&mut self, event: SimulationEvent<Timer>) {
         let now = self.net.now();
         match event {
-            Event::Arrived { link, bytes } => match self.place(link) {
+            SimulationEvent::Arrived { link, bytes } => match self.place(link) {
                 (connection, true) => self.bytes_at_server(connection, &bytes),
                 (connection, false) => self.bytes_at_client(connection, &bytes),
             },
-            Event::Closed { link } => match self.place(link) {
+            SimulationEvent::Closed { link } => match self.place(link) {
                 (connection, true) => self.server.handle_closed(id(connection)),
                 (connection, false) => self.closed_at_client(connection),
             },
-            Event::Intercepted { link, bytes } => {
+            SimulationEvent::Intercepted { link, bytes } => {
                 let (connection, up) = self.place(link);
                 if let Some(adversary) = &mut self.adversary {
                     adversary.intercept(&mut self.net, connection, up, &bytes);
                 }
             }
-            Event::InterceptedClose { link } => {
+            SimulationEvent::InterceptedClose { link } => {
                 let (connection, up) = self.place(link);
                 if let Some(adversary) = &mut self.adversary {
                     adversary.intercept_close(&mut self.net, connection, up);
                 }
             }
-            Event::Timer(Timer::Open(connection)) => self.open(connection),
-            Event::Timer(Timer::ServerDeadline) => self.server.handle_timeout(now),
-            Event::Timer(Timer::ClientDeadline(client)) => {
+            SimulationEvent::Timer(Timer::Open(connection)) => self.open(connection),
+            SimulationEvent::Timer(Timer::ServerDeadline) => self.server.handle_timeout(now),
+            SimulationEvent::Timer(Timer::ClientDeadline(client)) => {
                 self.clients[client].client.handle_timeout(now);
             }
         }
     }
 
     /// The connection of a link, and whether the link leads to the server.
-    fn place(&self, link: LinkId) -> (usize, bool) {
+    fn place(&self, link: SimulatedLinkId) -> (usize, bool) {
         let connection = link.index() / 2;
         (connection, self.wires[connection].up == link)
     }
 
     fn open(&mut self, connection: usize) {
-        let cookie = Cookie::new(self.rng.bytes());
+        let cookie = ConnectionCookie::new(self.rng.bytes());
         self.cookies[connection] = Some(cookie);
         let now = self.net.now();
         self.server.open(id(connection), cookie, now).expect("the table has room");
-        self.net.arm(now + TIMEOUT, Timer::ServerDeadline);
+        self.net.set_timer(now + TIMEOUT, Timer::ServerDeadline);
     }
 
     fn bytes_at_server(&mut self, connection: usize, bytes: &[u8]) {
         if self.flaw == Flaw::OneListIsEnough
-            && let Ok(Message::List(list)) = Message::parse(bytes)
+            && let Ok(AssociationMessage::List(list)) = AssociationMessage::parse(bytes)
         {
             let connections = self.named_in(&list);
             self.associations.push(Association { list, connections });
@@ -239,8 +240,8 @@ impl TestBed {
         let client = &mut self.clients[client];
         client.client.handle_bytes(channel, bytes, self.net.now());
         if self.flaw == Flaw::OneConfirmIsEnough
-            && let Ok(Message::Confirm(confirmed)) = Message::parse(bytes)
-            && client.sent.as_ref().is_some_and(|sent| sent.matches(&confirmed))
+            && let Ok(AssociationMessage::Confirm(confirmed)) = AssociationMessage::parse(bytes)
+            && client.sent.as_ref().is_some_and(|sent| sent.ct_matches(&confirmed))
         {
             client.completed = Some(confirmed);
         }
@@ -255,16 +256,17 @@ impl TestBed {
     fn settle_server(&mut self) {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::Transmit { id, message } => {
+                AssociationServerEvent::Transmit { id, message } => {
                     let connection = usize::try_from(id.0).unwrap();
                     self.send(connection, self.wires[connection].down, &message);
                 }
-                ServerEvent::Associated { list, connections } => {
+                AssociationServerEvent::Associated { list, connections } => {
                     let connections = connections.into_iter().flatten().collect();
                     self.associations.push(Association { list, connections });
                 }
                 // The transport has no association that it could be for.
-                ServerEvent::Rejoin { id, .. } | ServerEvent::Aborted { id, .. } => {
+                AssociationServerEvent::Rejoin { id, .. }
+                | AssociationServerEvent::Aborted { id, .. } => {
                     let connection = usize::try_from(id.0).unwrap();
                     self.net.close_stream(self.wires[connection].down);
                 }
@@ -285,7 +287,7 @@ impl TestBed {
             ClientEvent::Transmit { channel, message } => {
                 let connection = self.clients[index].connections[channel];
                 self.send(connection, self.wires[connection].up, &message);
-                if let Message::List(list) = message {
+                if let AssociationMessage::List(list) = message {
                     self.clients[index].sent = Some(list);
                 }
             }
@@ -300,14 +302,14 @@ impl TestBed {
 
     /// Sends a message. The adversary can read it even on links that it does not control, which is
     /// more than the threat model allows: the handshake's promises do not depend on secrets.
-    fn send(&mut self, connection: usize, link: LinkId, message: &Message) {
+    fn send(&mut self, connection: usize, link: SimulatedLinkId, message: &AssociationMessage) {
         if let Some(adversary) = &mut self.adversary {
             adversary.overhear(connection, message);
         }
         self.net.send_stream(link, &message.encode());
     }
 
-    fn named_in(&self, list: &List) -> Vec<ConnectionId> {
+    fn named_in(&self, list: &CookieList) -> Vec<PendingConnectionId> {
         let cookies = self.cookies.iter().enumerate();
         let named = cookies
             .filter(|(_, cookie)| cookie.is_some_and(|cookie| list.position(&cookie).is_some()));
@@ -333,7 +335,8 @@ impl TestBed {
             if association.connections.len() != association.list.cookies().len() {
                 return Err("an association has not as many connections as cookies".into());
             }
-            for (position, &ConnectionId(connection)) in association.connections.iter().enumerate()
+            for (position, &PendingConnectionId(connection)) in
+                association.connections.iter().enumerate()
             {
                 let cookie = self.cookies[usize::try_from(connection).unwrap()].unwrap();
                 if association.list.position(&cookie) != Some(position) {
@@ -355,7 +358,7 @@ impl TestBed {
             let list = list.ok_or(format!("client {index}, not attacked, did not complete"))?;
             let connections: Vec<_> = client.connections.iter().copied().map(id).collect();
             let same = |association: &Association| {
-                association.list.matches(list) && association.connections == connections
+                association.list.ct_matches(list) && association.connections == connections
             };
             if !self.associations.iter().any(same) {
                 return Err(format!("the server disagrees with client {index}"));
@@ -378,7 +381,7 @@ impl TestBed {
             }
         }
         match (holding, &victim.completed) {
-            (Some(association), Some(completed)) if association.list.matches(completed) => {
+            (Some(association), Some(completed)) if association.list.ct_matches(completed) => {
                 let acted = self.adversary.as_ref().is_some_and(Adversary::has_acted);
                 Ok(if acted { Outcome::Completed } else { Outcome::Untouched })
             }
@@ -394,7 +397,7 @@ impl TestBed {
     fn check_holding(&self, association: &Association) -> Result<(), String> {
         let victim = &self.clients[0];
         let sent = victim.sent.as_ref().ok_or("associated with no list sent")?;
-        if !association.list.matches(sent) {
+        if !association.list.ct_matches(sent) {
             return Err("the server's list is not the one the victim sent".into());
         }
         let honest = id(victim.connections[self.honest_channel]);
@@ -410,7 +413,7 @@ impl TestBed {
     }
 
     fn adversary_is_associated(&self) -> bool {
-        let owned_by_bystander = |&ConnectionId(connection): &ConnectionId| {
+        let owned_by_bystander = |&PendingConnectionId(connection): &PendingConnectionId| {
             let owner = self.owners[usize::try_from(connection).unwrap()];
             owner.is_some_and(|(client, _)| client > 0)
         };
@@ -420,29 +423,37 @@ impl TestBed {
     }
 }
 
-fn id(connection: usize) -> ConnectionId {
-    ConnectionId(connection as u64)
+fn id(connection: usize) -> PendingConnectionId {
+    PendingConnectionId(connection as u64)
 }
 
-fn config() -> HandshakeConfig {
+fn config() -> HandshakeServerConfig {
     let mut config = pair::config();
     config.max_pending = 64;
     config.policy.options = 0xff;
     config
 }
 
-fn random_terms(rng: &mut Rng, n: u8) -> Terms {
+fn random_terms(rng: &mut SeededRng, n: u8) -> AssociationTerms {
     let options = u32::try_from(rng.below(256)).unwrap();
     if rng.chance(50) {
-        return Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, options).unwrap();
+        return AssociationTerms::new(
+            AssociationProtocol::MicssStream,
+            SharingScheme::Xor,
+            n,
+            n,
+            options,
+        )
+        .unwrap();
     }
     let k = 1 + u8::try_from(rng.below(u64::from(n))).unwrap();
-    Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, options).unwrap()
+    AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, n, options)
+        .unwrap()
 }
 
 impl Wire {
     /// The direction to the server, or the other.
-    pub(crate) fn link(self, up: bool) -> LinkId {
+    pub(crate) fn link(self, up: bool) -> SimulatedLinkId {
         if up { self.up } else { self.down }
     }
 }

@@ -1,8 +1,8 @@
 //! The client's decisions, one by one, over two channels whose cookies are 0 and 1.
 
 use sunder_association::{
-    ClientAbort, List, ListError, Message, MessageError, MessageKind, Protocol, SharingScheme,
-    Terms,
+    AssociationMessage, AssociationMessageError, AssociationMessageKind, AssociationProtocol,
+    AssociationTerms, ClientHandshakeAbort, CookieList, CookieListError, SharingScheme,
 };
 
 use super::pair::{NOW, TIMEOUT, cookie, list, xor};
@@ -20,25 +20,27 @@ fn listed() -> Client {
     }
     for expected in 0..2 {
         let event = client.poll_event();
-        let Some(ClientEvent::Transmit { channel, message: Message::List(sent) }) = event else {
+        let Some(ClientEvent::Transmit { channel, message: AssociationMessage::List(sent) }) =
+            event
+        else {
             panic!("{event:?}");
         };
         assert_eq!(channel, expected);
-        assert!(sent.matches(&list(&[0, 1])));
+        assert!(sent.ct_matches(&list(&[0, 1])));
     }
     assert!(client.poll_event().is_none());
     client
 }
 
 fn greet(client: &mut Client, channel: usize, number: u8) {
-    client.handle_bytes(channel, &Message::Cookie(cookie(number)).encode(), NOW);
+    client.handle_bytes(channel, &AssociationMessage::Cookie(cookie(number)).encode(), NOW);
 }
 
 fn confirm() -> Vec<u8> {
-    Message::Confirm(list(&[0, 1])).encode()
+    AssociationMessage::Confirm(list(&[0, 1])).encode()
 }
 
-fn expect_abort(mut client: Client, expected: ClientAbort) {
+fn expect_abort(mut client: Client, expected: ClientHandshakeAbort) {
     match client.poll_event() {
         Some(ClientEvent::Aborted { reason }) => assert_eq!(reason, expected),
         other => panic!("{other:?} and not {expected:?}"),
@@ -71,7 +73,7 @@ fn cookies_must_be_distinct() {
     let mut client = client();
     greet(&mut client, 0, 7);
     greet(&mut client, 1, 7);
-    expect_abort(client, ClientAbort::Cookies(ListError::RepeatedCookie));
+    expect_abort(client, ClientHandshakeAbort::Cookies(CookieListError::RepeatedCookie));
 }
 
 #[test]
@@ -81,14 +83,14 @@ fn nothing_may_follow_a_cookie_before_the_list() {
     later.handle_bytes(0, b"", NOW);
     assert!(later.poll_event().is_none());
     later.handle_bytes(0, b"x", NOW);
-    expect_abort(later, ClientAbort::ExtraBytes { channel: 0 });
+    expect_abort(later, ClientHandshakeAbort::ExtraBytes { channel: 0 });
 
     // With the last cookie, which would release the lists.
     let mut at_once = client();
     greet(&mut at_once, 0, 0);
-    let bytes = [&Message::Cookie(cookie(1)).encode()[..], b"S"].concat();
+    let bytes = [&AssociationMessage::Cookie(cookie(1)).encode()[..], b"S"].concat();
     at_once.handle_bytes(1, &bytes, NOW);
-    expect_abort(at_once, ClientAbort::ExtraBytes { channel: 1 });
+    expect_abort(at_once, ClientHandshakeAbort::ExtraBytes { channel: 1 });
 }
 
 #[test]
@@ -97,22 +99,31 @@ fn an_abort_takes_back_lists_not_yet_sent() {
     greet(&mut client, 0, 0);
     greet(&mut client, 1, 1);
     client.handle_closed(0);
-    expect_abort(client, ClientAbort::Closed { channel: 0 });
+    expect_abort(client, ClientHandshakeAbort::Closed { channel: 0 });
 }
 
 #[test]
 fn messages_out_of_place_abort() {
     let mut early = client();
     early.handle_bytes(1, &confirm(), NOW);
-    expect_abort(early, ClientAbort::Unexpected { channel: 1, kind: MessageKind::Confirm });
+    expect_abort(
+        early,
+        ClientHandshakeAbort::Unexpected { channel: 1, kind: AssociationMessageKind::Confirm },
+    );
 
     let mut repeated = listed();
     greet(&mut repeated, 1, 1);
-    expect_abort(repeated, ClientAbort::Unexpected { channel: 1, kind: MessageKind::Cookie });
+    expect_abort(
+        repeated,
+        ClientHandshakeAbort::Unexpected { channel: 1, kind: AssociationMessageKind::Cookie },
+    );
 
     let mut reflected = listed();
-    reflected.handle_bytes(0, &Message::List(list(&[0, 1])).encode(), NOW);
-    expect_abort(reflected, ClientAbort::Unexpected { channel: 0, kind: MessageKind::List });
+    reflected.handle_bytes(0, &AssociationMessage::List(list(&[0, 1])).encode(), NOW);
+    expect_abort(
+        reflected,
+        ClientHandshakeAbort::Unexpected { channel: 0, kind: AssociationMessageKind::List },
+    );
 }
 
 #[test]
@@ -120,8 +131,8 @@ fn another_list_confirmed_aborts_even_after_a_right_one() {
     for wrong in [&[1, 0], &[0, 2]] {
         let mut client = listed();
         client.handle_bytes(1, &confirm(), NOW);
-        client.handle_bytes(0, &Message::Confirm(list(wrong)).encode(), NOW);
-        expect_abort(client, ClientAbort::DifferentConfirm { channel: 0 });
+        client.handle_bytes(0, &AssociationMessage::Confirm(list(wrong)).encode(), NOW);
+        expect_abort(client, ClientHandshakeAbort::DifferentConfirm { channel: 0 });
     }
 }
 
@@ -129,8 +140,11 @@ fn another_list_confirmed_aborts_even_after_a_right_one() {
 fn a_longer_confirm_than_the_list_is_refused_by_its_header() {
     let mut client = listed();
     client.handle_bytes(0, b"SNDR\x01\x03\x00\x68", NOW);
-    let source = MessageError::BodyLength { kind: MessageKind::Confirm, body_len: 0x68 };
-    expect_abort(client, ClientAbort::Message { channel: 0, source });
+    let source = AssociationMessageError::BodyLength {
+        kind: AssociationMessageKind::Confirm,
+        body_len: 0x68,
+    };
+    expect_abort(client, ClientHandshakeAbort::Message { channel: 0, source });
 }
 
 #[test]
@@ -138,7 +152,7 @@ fn a_confirmed_channel_that_closes_early_aborts() {
     let mut client = listed();
     client.handle_bytes(1, &confirm(), NOW);
     client.handle_closed(1);
-    expect_abort(client, ClientAbort::Closed { channel: 1 });
+    expect_abort(client, ClientHandshakeAbort::Closed { channel: 1 });
 }
 
 #[test]
@@ -146,27 +160,29 @@ fn the_deadline_aborts() {
     let mut waiting = listed();
     assert_eq!(waiting.poll_timeout(), Some(NOW + TIMEOUT));
     waiting.handle_timeout(NOW + TIMEOUT);
-    expect_abort(waiting, ClientAbort::TimedOut);
+    expect_abort(waiting, ClientHandshakeAbort::TimedOut);
 
     let mut late = listed();
     late.handle_bytes(0, &confirm(), NOW);
     late.handle_bytes(1, &confirm(), NOW + TIMEOUT);
-    expect_abort(late, ClientAbort::TimedOut);
+    expect_abort(late, ClientHandshakeAbort::TimedOut);
 }
 
 #[test]
 fn a_channel_that_is_not_there_aborts() {
     let mut client = client();
     greet(&mut client, 2, 0);
-    expect_abort(client, ClientAbort::NoSuchChannel { channel: 2 });
+    expect_abort(client, ClientHandshakeAbort::NoSuchChannel { channel: 2 });
 }
 
 /// If two of three are enough, one may be given up, and no more; and none before the list is sent.
 #[test]
 fn channels_that_are_not_needed_may_be_given_up() {
-    let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, 2, 3, 0).unwrap();
-    let list = List::new(terms, [0, 1, 2].map(cookie).into()).unwrap();
-    let confirm = Message::Confirm(list).encode();
+    let terms =
+        AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, 2, 3, 0)
+            .unwrap();
+    let list = CookieList::new(terms, [0, 1, 2].map(cookie).into()).unwrap();
+    let confirm = AssociationMessage::Confirm(list).encode();
     let mut client = Client::new(terms, NOW + TIMEOUT);
     for number in 0..3 {
         assert!(!client.exclude(1), "the list is not out");

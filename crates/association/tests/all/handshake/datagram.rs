@@ -1,7 +1,10 @@
 //! The handshake with whole messages lost, repeated and delayed, but not changed.
 
-use sim::Rng;
-use sunder_association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
+use sim::SeededRng;
+use sunder_association::{
+    AssociationMessage, AssociationServerEvent, ClientHandshakeAbort, CookieList, HandshakeServer,
+    ServerHandshakeAbort,
+};
 
 use super::pair::{NOW, TIMEOUT, cookie, id, list, server, xor};
 use crate::driver::{Client, ClientEvent};
@@ -10,10 +13,10 @@ const N: u8 = 3;
 
 /// A driver that only sends again what was not answered.
 struct Lossy {
-    rng: Rng,
+    rng: SeededRng,
     client: Client,
     server: HandshakeServer,
-    associated: Option<List>,
+    associated: Option<CookieList>,
     completed: bool,
 }
 
@@ -24,7 +27,7 @@ impl Lossy {
             server.open(id(channel.into()), cookie(channel), NOW).unwrap();
         }
         let client = Client::new(xor(N), NOW + TIMEOUT);
-        Self { rng: Rng::new(seed), client, server, associated: None, completed: false }
+        Self { rng: SeededRng::new(seed), client, server, associated: None, completed: false }
     }
 
     fn round(&mut self) {
@@ -32,24 +35,24 @@ impl Lossy {
             if let Some(message) = self.client.unanswered(channel) {
                 self.tell_server(channel, &message);
             }
-            if let Some(message) = self.server.outgoing(id(channel as u64)) {
+            if let Some(message) = self.server.unanswered_message(id(channel as u64)) {
                 self.tell_client(channel, &message);
             }
         }
         self.settle();
     }
 
-    fn tell_server(&mut self, channel: usize, message: &Message) {
+    fn tell_server(&mut self, channel: usize, message: &AssociationMessage) {
         for _ in 0..self.rng.below(3) {
             let waiting = self.server.handle_message(id(channel as u64), message, NOW);
             if let (Err(_), Some(list)) = (waiting, self.associated.clone()) {
-                self.tell_client(channel, &Message::Confirm(list));
+                self.tell_client(channel, &AssociationMessage::Confirm(list));
             }
             self.settle();
         }
     }
 
-    fn tell_client(&mut self, channel: usize, message: &Message) {
+    fn tell_client(&mut self, channel: usize, message: &AssociationMessage) {
         for _ in 0..self.rng.below(3) {
             self.client.handle_message(channel, message, NOW);
         }
@@ -59,10 +62,10 @@ impl Lossy {
     fn settle(&mut self) {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::Associated { list, .. } => self.associated = Some(list),
-                ServerEvent::Aborted { reason, .. } => panic!("{reason}"),
-                ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
-                ServerEvent::Transmit { .. } => {}
+                AssociationServerEvent::Associated { list, .. } => self.associated = Some(list),
+                AssociationServerEvent::Aborted { reason, .. } => panic!("{reason}"),
+                AssociationServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
+                AssociationServerEvent::Transmit { .. } => {}
             }
         }
         while let Some(event) = self.client.poll_event() {
@@ -90,11 +93,11 @@ fn loss_and_repetition_only_take_longer() {
 #[test]
 fn a_second_different_cookie_aborts() {
     let mut client = Client::new(xor(N), NOW + TIMEOUT);
-    client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
-    client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
+    client.handle_message(0, &AssociationMessage::Cookie(cookie(0)), NOW);
+    client.handle_message(0, &AssociationMessage::Cookie(cookie(0)), NOW);
     assert!(client.poll_event().is_none());
-    client.handle_message(0, &Message::Cookie(cookie(1)), NOW);
-    let expected = ClientAbort::ChangedCookie { channel: 0 };
+    client.handle_message(0, &AssociationMessage::Cookie(cookie(1)), NOW);
+    let expected = ClientHandshakeAbort::ChangedCookie { channel: 0 };
     let event = client.poll_event();
     assert!(matches!(event, Some(ClientEvent::Aborted { reason }) if reason == expected));
 }
@@ -107,11 +110,13 @@ fn a_second_different_list_aborts() {
         server.poll_event();
     }
     for _ in 0..2 {
-        server.handle_message(id(0), &Message::List(list(&[0, 1, 2])), NOW).unwrap();
+        server.handle_message(id(0), &AssociationMessage::List(list(&[0, 1, 2])), NOW).unwrap();
         assert!(server.poll_event().is_none());
     }
-    server.handle_message(id(0), &Message::List(list(&[0, 2, 1])), NOW).unwrap();
+    server.handle_message(id(0), &AssociationMessage::List(list(&[0, 2, 1])), NOW).unwrap();
     let event = server.poll_event();
-    let expected = ServerAbort::ChangedList;
-    assert!(matches!(event, Some(ServerEvent::Aborted { reason, .. }) if reason == expected));
+    let expected = ServerHandshakeAbort::ChangedList;
+    assert!(
+        matches!(event, Some(AssociationServerEvent::Aborted { reason, .. }) if reason == expected)
+    );
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sunder_association::{
-    COOKIE_LEN, ClientAbort, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message,
-    Protocol, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
+    AssociationMessage, AssociationProtocol, AssociationServerEvent, AssociationTerms, COOKIE_LEN,
+    ClientHandshakeAbort, ConnectionCookie, CookieList, HandshakeServer, HandshakeServerConfig,
+    PendingConnectionId, ServerHandshakeAbort, SharingScheme, TermsPolicy,
 };
 
 use crate::driver::{Client, ClientEvent};
@@ -15,20 +16,26 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The outcome of a handshake. The server's connection number is the channel's.
 pub(crate) struct Ended {
-    pub(crate) client: Result<List, ClientAbort>,
-    pub(crate) server: Option<List>,
-    pub(crate) server_aborts: Vec<ServerAbort>,
+    pub(crate) client: Result<CookieList, ClientHandshakeAbort>,
+    pub(crate) server: Option<CookieList>,
+    pub(crate) server_aborts: Vec<ServerHandshakeAbort>,
 }
 
 /// Runs one handshake over n streams. `tamper` gets every message before its receiver.
-pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec<u8>)) -> Ended {
+pub(crate) fn run(
+    terms: AssociationTerms,
+    mut tamper: impl FnMut(usize, &AssociationMessage, &mut Vec<u8>),
+) -> Ended {
     let mut client = Client::new(terms, NOW + TIMEOUT);
     let mut server = server();
     for channel in 0..terms.channels() {
         server.open(id(channel.into()), cookie(channel), NOW).unwrap();
     }
-    let mut ended =
-        Ended { client: Err(ClientAbort::TimedOut), server: None, server_aborts: Vec::new() };
+    let mut ended = Ended {
+        client: Err(ClientHandshakeAbort::TimedOut),
+        server: None,
+        server_aborts: Vec::new(),
+    };
     for now in [NOW, NOW + TIMEOUT] {
         client.handle_timeout(now);
         server.handle_timeout(now);
@@ -41,7 +48,7 @@ pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec
 fn exchange(
     client: &mut Client,
     server: &mut HandshakeServer,
-    tamper: &mut impl FnMut(usize, &Message, &mut Vec<u8>),
+    tamper: &mut impl FnMut(usize, &AssociationMessage, &mut Vec<u8>),
     ended: &mut Ended,
     now: Duration,
 ) -> bool {
@@ -49,15 +56,15 @@ fn exchange(
     while let Some(event) = server.poll_event() {
         busy = true;
         match event {
-            ServerEvent::Transmit { id, message } => {
+            AssociationServerEvent::Transmit { id, message } => {
                 let channel = usize::try_from(id.0).unwrap();
                 let mut bytes = message.encode();
                 tamper(channel, &message, &mut bytes);
                 client.handle_bytes(channel, &bytes, now);
             }
-            ServerEvent::Associated { list, .. } => ended.server = Some(list),
-            ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
-            ServerEvent::Aborted { id, reason } => {
+            AssociationServerEvent::Associated { list, .. } => ended.server = Some(list),
+            AssociationServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
+            AssociationServerEvent::Aborted { id, reason } => {
                 ended.server_aborts.push(reason);
                 client.handle_closed(usize::try_from(id.0).unwrap());
             }
@@ -86,13 +93,13 @@ pub(crate) fn server() -> HandshakeServer {
     HandshakeServer::new(config())
 }
 
-pub(crate) fn config() -> HandshakeConfig {
-    HandshakeConfig {
+pub(crate) fn config() -> HandshakeServerConfig {
+    HandshakeServerConfig {
         max_pending: 20_000,
         timeout: TIMEOUT,
         quorum_timeout: None,
         policy: TermsPolicy {
-            protocols: vec![Protocol::MicssStream],
+            protocols: vec![AssociationProtocol::MicssStream],
             schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: 1,
             max_channels: 8,
@@ -101,20 +108,20 @@ pub(crate) fn config() -> HandshakeConfig {
     }
 }
 
-pub(crate) fn id(number: u64) -> ConnectionId {
-    ConnectionId(number)
+pub(crate) fn id(number: u64) -> PendingConnectionId {
+    PendingConnectionId(number)
 }
 
-pub(crate) fn cookie(number: u8) -> Cookie {
-    Cookie::new([number; COOKIE_LEN])
+pub(crate) fn cookie(number: u8) -> ConnectionCookie {
+    ConnectionCookie::new([number; COOKIE_LEN])
 }
 
-pub(crate) fn xor(n: u8) -> Terms {
-    Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, 0).unwrap()
+pub(crate) fn xor(n: u8) -> AssociationTerms {
+    AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, n, n, 0).unwrap()
 }
 
 /// The list of the connections that have these cookies.
-pub(crate) fn list(cookies: &[u8]) -> List {
+pub(crate) fn list(cookies: &[u8]) -> CookieList {
     let n = u8::try_from(cookies.len()).unwrap();
-    List::new(xor(n), cookies.iter().copied().map(cookie).collect()).unwrap()
+    CookieList::new(xor(n), cookies.iter().copied().map(cookie).collect()).unwrap()
 }

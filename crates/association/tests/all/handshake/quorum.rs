@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 use sunder_association::{
-    COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol,
-    ServerAbort, ServerEvent, SharingScheme, Terms,
+    AssociationMessage, AssociationProtocol, AssociationServerEvent, AssociationTerms, COOKIE_LEN,
+    ConnectionCookie, CookieList, HandshakeServer, HandshakeServerConfig, PendingConnectionId,
+    ServerHandshakeAbort, SharingScheme,
 };
 
 use super::pair::{NOW, config, cookie, id};
@@ -16,7 +17,7 @@ const QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn quorum_server() -> HandshakeServer {
-    HandshakeServer::new(HandshakeConfig {
+    HandshakeServer::new(HandshakeServerConfig {
         quorum_timeout: Some(QUORUM_TIMEOUT),
         timeout: TIMEOUT,
         ..config()
@@ -32,15 +33,17 @@ fn open(connections: u8) -> HandshakeServer {
 }
 
 /// The list of the connections that have these cookies.
-fn shamir(k: u8, cookies: &[u8]) -> List {
+fn shamir(k: u8, cookies: &[u8]) -> CookieList {
     let n = u8::try_from(cookies.len()).unwrap();
-    let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
-    List::new(terms, cookies.iter().copied().map(cookie).collect()).unwrap()
+    let terms =
+        AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, n, 0)
+            .unwrap();
+    CookieList::new(terms, cookies.iter().copied().map(cookie).collect()).unwrap()
 }
 
 /// Delivers a list so many milliseconds after the start.
-fn deliver(server: &mut HandshakeServer, connection: u64, list: &List, ms: u64) -> Vec<Did> {
-    let bytes = Message::List(list.clone()).encode();
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &CookieList, ms: u64) -> Vec<Did> {
+    let bytes = AssociationMessage::List(list.clone()).encode();
     server.handle_bytes(id(connection), &bytes, NOW + Duration::from_millis(ms)).unwrap();
     did(server)
 }
@@ -68,10 +71,12 @@ fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
     assert_eq!(at(&mut server, 3899), []);
     server.handle_timeout(NOW + Duration::from_millis(3900));
     let last = std::iter::from_fn(|| server.poll_event()).last();
-    let Some(ServerEvent::Associated { connections, .. }) = last else { panic!("{last:?}") };
+    let Some(AssociationServerEvent::Associated { connections, .. }) = last else {
+        panic!("{last:?}")
+    };
     assert_eq!(connections, [Some(id(2)), None, Some(id(1))]);
     // Then it is too late.
-    let late = [Did::Abort(0, ServerAbort::UnknownCookie)];
+    let late = [Did::Abort(0, ServerHandshakeAbort::UnknownCookie)];
     assert_eq!(deliver(&mut server, 0, &list, 4000), late);
 }
 
@@ -82,13 +87,13 @@ fn nobody_waits_for_one_that_can_bring_nothing_any_more() {
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
     assert_eq!(deliver(&mut server, 1, &list, 0), []);
     server.handle_closed(id(2));
-    let closed = [Did::Abort(2, ServerAbort::Closed)];
+    let closed = [Did::Abort(2, ServerHandshakeAbort::Closed)];
     assert_eq!(did(&mut server), closed.into_iter().chain(associated(&[0, 1])).collect::<Vec<_>>());
 
     let mut server = open(3);
     assert_eq!(deliver(&mut server, 2, &shamir(2, &[1, 0, 2]), 0), []);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
-    let refuted = Did::Abort(2, ServerAbort::PeerDisagrees { peer: id(1) });
+    let refuted = Did::Abort(2, ServerHandshakeAbort::PeerDisagrees { peer: id(1) });
     let all: Vec<_> = [refuted].into_iter().chain(associated(&[0, 1])).collect();
     assert_eq!(deliver(&mut server, 1, &list, 0), all);
 
@@ -119,7 +124,7 @@ fn no_list_is_associated_twice() {
     assert_eq!(at(&mut server, 10_000), []);
     assert_eq!(deliver(&mut server, 2, &list, 10_000), []);
     assert_eq!(at(&mut server, 12_000), associated(&[0, 1, 2]));
-    let late = [Did::Abort(3, ServerAbort::UnknownCookie)];
+    let late = [Did::Abort(3, ServerHandshakeAbort::UnknownCookie)];
     assert_eq!(deliver(&mut server, 3, &list, 12_000), late);
 }
 
@@ -133,7 +138,7 @@ fn wait(server: &mut HandshakeServer, until: Duration) {
 /// An attacker's action on a connection.
 #[derive(Clone, Debug)]
 enum Act {
-    Deliver(List),
+    Deliver(CookieList),
     Garbage,
     Close,
 }
@@ -141,23 +146,25 @@ enum Act {
 /// A client with n channels. The attacker, who reads all channels, controls as many as the quorum
 /// does not need, and has connections of its own.
 struct Siege {
-    rng: Rng,
-    list: List,
+    rng: SeededRng,
+    list: CookieList,
     honest: BTreeSet<u64>,
-    cookies: Vec<Cookie>,
+    cookies: Vec<ConnectionCookie>,
     acts: Vec<(Duration, u64, Act)>,
 }
 
 impl Siege {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let n = 2 + u8::try_from(rng.below(5)).unwrap();
         let k = 1 + u8::try_from(rng.below(n.into())).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, n, 0)
+                .unwrap();
         let connections = n + u8::try_from(rng.below(5)).unwrap();
-        let cookies: Vec<Cookie> =
-            (0..connections).map(|_| Cookie::new(rng.bytes::<COOKIE_LEN>())).collect();
-        let list = List::new(terms, cookies[..n.into()].to_vec()).unwrap();
+        let cookies: Vec<ConnectionCookie> =
+            (0..connections).map(|_| ConnectionCookie::new(rng.bytes::<COOKIE_LEN>())).collect();
+        let list = CookieList::new(terms, cookies[..n.into()].to_vec()).unwrap();
         let held = rng.below(u64::from(n - terms.quorum()) + 1);
         let mut victim: Vec<u64> = (0..n.into()).collect();
         rng.shuffle(&mut victim);
@@ -194,18 +201,20 @@ impl Siege {
     }
 
     /// A list of cookies that the attacker knows, which are all, possibly with other terms.
-    fn forged(&mut self) -> List {
+    fn forged(&mut self) -> CookieList {
         let mut cookies = self.cookies.clone();
         self.rng.shuffle(&mut cookies);
         let n = 1 + self.rng.below(cookies.len() as u64);
         cookies.truncate(usize::try_from(n).unwrap());
         if self.rng.chance(30) {
-            cookies[0] = Cookie::new(self.rng.bytes());
+            cookies[0] = ConnectionCookie::new(self.rng.bytes());
         }
         let k = 1 + u8::try_from(self.rng.below(n)).unwrap();
         let n = u8::try_from(n).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
-        List::new(terms, cookies).unwrap()
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, n, 0)
+                .unwrap();
+        CookieList::new(terms, cookies).unwrap()
     }
 
     /// Runs until the quorum's timeout has passed. Returns the number of missing channels.
@@ -218,7 +227,7 @@ impl Siege {
             wait(&mut server, *at);
             let _ = match act {
                 Act::Deliver(list) => {
-                    let bytes = Message::List(list.clone()).encode();
+                    let bytes = AssociationMessage::List(list.clone()).encode();
                     server.handle_bytes(id(*connection), &bytes, *at).map(drop)
                 }
                 Act::Garbage => server.handle_bytes(id(*connection), b"garbage!", *at).map(drop),
@@ -239,22 +248,22 @@ impl Siege {
 
     /// The honest connections are associated together, once, with their list, whatever the attacker
     /// does.
-    fn check(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
+    fn check(&self, events: impl Iterator<Item = AssociationServerEvent>) -> usize {
         let (mut used, mut missing) = (BTreeSet::new(), None);
         for event in events {
             match event {
-                ServerEvent::Associated { list, connections } => {
+                AssociationServerEvent::Associated { list, connections } => {
                     let places = connections.iter().enumerate();
-                    for (place, &ConnectionId(connection)) in
+                    for (place, &PendingConnectionId(connection)) in
                         places.filter_map(|(place, id)| Some((place, id.as_ref()?)))
                     {
                         assert!(used.insert(connection), "{connection} is associated twice");
                         let cookie = &self.cookies[usize::try_from(connection).unwrap()];
                         assert_eq!(list.position(cookie), Some(place));
                         let is_honest = self.honest.contains(&connection);
-                        assert!(!is_honest || list.matches(&self.list), "under another list");
+                        assert!(!is_honest || list.ct_matches(&self.list), "under another list");
                     }
-                    if list.matches(&self.list) {
+                    if list.ct_matches(&self.list) {
                         let here: BTreeSet<u64> =
                             connections.iter().flatten().map(|id| id.0).collect();
                         assert!(here.is_superset(&self.honest), "{here:?}");
@@ -262,11 +271,11 @@ impl Siege {
                         assert_eq!(first, None, "the list is associated twice");
                     }
                 }
-                ServerEvent::Aborted { id, reason } => {
+                AssociationServerEvent::Aborted { id, reason } => {
                     assert!(!self.honest.contains(&id.0), "{id:?}: {reason}");
                 }
-                ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
-                ServerEvent::Transmit { .. } => {}
+                AssociationServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
+                AssociationServerEvent::Transmit { .. } => {}
             }
         }
         missing.expect("the honest connections are associated")

@@ -1,9 +1,10 @@
 //! The server's decisions, one by one. Connection i has the cookie i.
 
 use sunder_association::{
-    COOKIE_LEN, ChannelPositions, ConnectionId, Cookie, HandshakeServer, List, Message,
-    MessageError, MessageKind, NotPending, OpenError, PROOF_LEN, Protocol, Rejoin, ServerAbort,
-    ServerEvent, SharingScheme, Terms,
+    AssociationMessage, AssociationMessageError, AssociationMessageKind, AssociationOpenError,
+    AssociationProtocol, AssociationServerEvent, AssociationTerms, COOKIE_LEN, ChannelPositions,
+    ConnectionCookie, CookieList, HandshakeServer, NotPendingError, PROOF_LEN, PendingConnectionId,
+    Rejoin, ServerHandshakeAbort, SharingScheme,
 };
 
 use super::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
@@ -13,21 +14,23 @@ use super::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
 pub(crate) enum Did {
     Confirm(u64),
     Associate(Vec<u64>),
-    Abort(u64, ServerAbort),
+    Abort(u64, ServerHandshakeAbort),
     Rejoin(u64, Rejoin),
 }
 
 pub(crate) fn did(server: &mut HandshakeServer) -> Vec<Did> {
-    let number = |id: ConnectionId| id.0;
+    let number = |id: PendingConnectionId| id.0;
     let events = std::iter::from_fn(|| server.poll_event());
     let done = events.filter_map(|event| match event {
-        ServerEvent::Transmit { id, message: Message::Confirm(_) } => Some(Did::Confirm(id.0)),
-        ServerEvent::Transmit { .. } => None,
-        ServerEvent::Associated { connections, .. } => {
+        AssociationServerEvent::Transmit { id, message: AssociationMessage::Confirm(_) } => {
+            Some(Did::Confirm(id.0))
+        }
+        AssociationServerEvent::Transmit { .. } => None,
+        AssociationServerEvent::Associated { connections, .. } => {
             Some(Did::Associate(connections.into_iter().flatten().map(number).collect()))
         }
-        ServerEvent::Rejoin { id, rejoin, .. } => Some(Did::Rejoin(id.0, rejoin)),
-        ServerEvent::Aborted { id, reason } => Some(Did::Abort(id.0, reason)),
+        AssociationServerEvent::Rejoin { id, rejoin, .. } => Some(Did::Rejoin(id.0, rejoin)),
+        AssociationServerEvent::Aborted { id, reason } => Some(Did::Abort(id.0, reason)),
     });
     done.collect()
 }
@@ -40,8 +43,8 @@ fn open(connections: u8) -> HandshakeServer {
     server
 }
 
-fn deliver(server: &mut HandshakeServer, connection: u64, list: &List) -> Vec<Did> {
-    let bytes = Message::List(list.clone()).encode();
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &CookieList) -> Vec<Did> {
+    let bytes = AssociationMessage::List(list.clone()).encode();
     server.handle_bytes(id(connection), &bytes, NOW).unwrap();
     did(server)
 }
@@ -52,11 +55,11 @@ fn feed(server: &mut HandshakeServer, connection: u64, bytes: &[u8]) -> Vec<Did>
 }
 
 fn disagrees(connection: u64, peer: u64) -> Did {
-    Did::Abort(connection, ServerAbort::PeerDisagrees { peer: id(peer) })
+    Did::Abort(connection, ServerHandshakeAbort::PeerDisagrees { peer: id(peer) })
 }
 
 fn gone(connection: u64, peer: u64) -> Did {
-    Did::Abort(connection, ServerAbort::PeerGone { peer: id(peer) })
+    Did::Abort(connection, ServerHandshakeAbort::PeerGone { peer: id(peer) })
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn associates_in_the_clients_order_once_all_have_delivered() {
     assert_eq!(deliver(&mut server, 0, &list), associated.collect::<Vec<_>>());
     assert_eq!(server.pending(), 2);
     let after = server.handle_bytes(id(0), b"transport", NOW);
-    assert_eq!(after, Err(NotPending(id(0))));
+    assert_eq!(after, Err(NotPendingError(id(0))));
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn naming_anothers_cookie_after_its_list_costs_only_the_liar() {
 fn repeating_anothers_list_costs_only_the_liar() {
     let mut server = open(3);
     assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
-    let not_named = [Did::Abort(2, ServerAbort::NotNamed)];
+    let not_named = [Did::Abort(2, ServerHandshakeAbort::NotNamed)];
     assert_eq!(deliver(&mut server, 2, &list(&[0, 1])), not_named);
     assert_eq!(deliver(&mut server, 1, &list(&[0, 1])).len(), 3);
 }
@@ -107,15 +110,17 @@ fn lists_that_differ_in_order_or_terms_disagree() {
     assert_eq!(deliver(&mut server, 1, &list(&[1, 0])), both);
 
     let mut server = open(2);
-    let other_terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 1).unwrap();
-    let other = List::new(other_terms, vec![cookie(0), cookie(1)]).unwrap();
+    let other_terms =
+        AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, 2, 2, 1)
+            .unwrap();
+    let other = CookieList::new(other_terms, vec![cookie(0), cookie(1)]).unwrap();
     assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
     assert_eq!(deliver(&mut server, 1, &other), both);
 }
 
 #[test]
 fn unknown_and_associated_cookies_are_refused() {
-    let unknown = |number| Did::Abort(number, ServerAbort::UnknownCookie);
+    let unknown = |number| Did::Abort(number, ServerHandshakeAbort::UnknownCookie);
     let mut server = open(3);
     assert_eq!(deliver(&mut server, 0, &list(&[0, 9])), [unknown(0)]);
     assert_eq!(deliver(&mut server, 1, &list(&[1])).len(), 2);
@@ -124,7 +129,9 @@ fn unknown_and_associated_cookies_are_refused() {
 
 #[test]
 fn unacceptable_terms_are_refused() {
-    let terms = |scheme, k, n, options| Terms::new(Protocol::MicssStream, scheme, k, n, options);
+    let terms = |scheme, k, n, options| {
+        AssociationTerms::new(AssociationProtocol::MicssStream, scheme, k, n, options)
+    };
     let refused = [
         terms(SharingScheme::Xor, 3, 3, 0),
         terms(SharingScheme::Shamir, 1, 3, 0),
@@ -139,9 +146,9 @@ fn unacceptable_terms_are_refused() {
     for terms in refused.map(Result::unwrap) {
         let mut server = HandshakeServer::new(config.clone());
         server.open(id(0), cookie(0), NOW).unwrap();
-        let list = List::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap();
-        server.handle_message(id(0), &Message::List(list), NOW).unwrap();
-        assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::Terms)], "{terms:?}");
+        let list = CookieList::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap();
+        server.handle_message(id(0), &AssociationMessage::List(list), NOW).unwrap();
+        assert_eq!(did(&mut server), [Did::Abort(0, ServerHandshakeAbort::Terms)], "{terms:?}");
     }
 }
 
@@ -149,8 +156,9 @@ fn unacceptable_terms_are_refused() {
 fn longer_lists_than_allowed_are_refused_by_their_header() {
     let mut server = open(1);
     let header = b"SNDR\x01\x02\x01\x28";
-    let error = MessageError::BodyLength { kind: MessageKind::List, body_len: 0x128 };
-    assert_eq!(feed(&mut server, 0, header), [Did::Abort(0, ServerAbort::Message(error))]);
+    let error =
+        AssociationMessageError::BodyLength { kind: AssociationMessageKind::List, body_len: 0x128 };
+    assert_eq!(feed(&mut server, 0, header), [Did::Abort(0, ServerHandshakeAbort::Message(error))]);
 }
 
 /// A connection that takes a place in an association leaves the table, and others whose list
@@ -158,30 +166,33 @@ fn longer_lists_than_allowed_are_refused_by_their_header() {
 #[test]
 fn a_connection_rejoins_before_it_has_sent_a_list() {
     let state = ChannelPositions { received: 1 << 40, kept_from: 7 };
-    let rejoin = Rejoin { association: [5; 16], channel: 1, state, proof: [9; PROOF_LEN] };
-    let message = Message::Rejoin(rejoin).encode();
-    assert!(matches!(Message::parse(&message), Ok(Message::Rejoin(parsed)) if parsed == rejoin));
+    let rejoin =
+        Rejoin { association: [5; 16], channel: 1, positions: state, proof: [9; PROOF_LEN] };
+    let message = AssociationMessage::Rejoin(rejoin).encode();
+    assert!(
+        matches!(AssociationMessage::parse(&message), Ok(AssociationMessage::Rejoin(parsed)) if parsed == rejoin)
+    );
     let mut server = open(2);
-    assert_eq!(feed(&mut server, 1, &Message::List(list(&[0, 1])).encode()), []);
-    let others = Did::Abort(1, ServerAbort::PeerGone { peer: id(0) });
+    assert_eq!(feed(&mut server, 1, &AssociationMessage::List(list(&[0, 1])).encode()), []);
+    let others = Did::Abort(1, ServerHandshakeAbort::PeerGone { peer: id(0) });
     assert_eq!(feed(&mut server, 0, &message), [Did::Rejoin(0, rejoin), others]);
     assert_eq!(server.pending(), 0);
 
     let mut server = open(2);
-    feed(&mut server, 0, &Message::List(list(&[0, 1])).encode());
-    let unexpected = ServerAbort::Unexpected(MessageKind::Rejoin);
-    server.handle_message(id(0), &Message::Rejoin(rejoin), NOW).unwrap();
+    feed(&mut server, 0, &AssociationMessage::List(list(&[0, 1])).encode());
+    let unexpected = ServerHandshakeAbort::Unexpected(AssociationMessageKind::Rejoin);
+    server.handle_message(id(0), &AssociationMessage::Rejoin(rejoin), NOW).unwrap();
     assert_eq!(did(&mut server), [Did::Abort(0, unexpected)]);
 }
 
 #[test]
 fn clients_send_lists_only() {
     for (message, kind) in [
-        (Message::Cookie(cookie(0)), MessageKind::Cookie),
-        (Message::Confirm(list(&[0])), MessageKind::Confirm),
+        (AssociationMessage::Cookie(cookie(0)), AssociationMessageKind::Cookie),
+        (AssociationMessage::Confirm(list(&[0])), AssociationMessageKind::Confirm),
     ] {
         let mut server = open(1);
-        let unexpected = [Did::Abort(0, ServerAbort::Unexpected(kind))];
+        let unexpected = [Did::Abort(0, ServerHandshakeAbort::Unexpected(kind))];
         assert_eq!(feed(&mut server, 0, &message.encode()), unexpected);
     }
 }
@@ -189,7 +200,7 @@ fn clients_send_lists_only() {
 #[test]
 fn what_follows_a_list_is_the_transports() {
     let list = list(&[0, 1]);
-    let bytes = [&Message::List(list.clone()).encode()[..], b"first"].concat();
+    let bytes = [&AssociationMessage::List(list.clone()).encode()[..], b"first"].concat();
     let mut server = open(2);
     let (start, end) = bytes.split_at(20);
     assert_eq!(server.handle_bytes(id(0), start, NOW), Ok(&b""[..]));
@@ -212,7 +223,7 @@ fn closing_one_gives_up_those_that_name_it() {
     assert_eq!(deliver(&mut server, 1, &list(&[0, 1, 2])), []);
     assert_eq!(deliver(&mut server, 3, &list(&[3, 2])), []);
     server.handle_closed(id(2));
-    let closed = Did::Abort(2, ServerAbort::Closed);
+    let closed = Did::Abort(2, ServerHandshakeAbort::Closed);
     assert_eq!(did(&mut server), [closed, gone(0, 2), gone(1, 2), gone(3, 2)]);
     assert_eq!(server.pending(), 1);
 }
@@ -225,12 +236,12 @@ fn every_connection_has_its_own_deadline() {
     server.open(id(1), cookie(1), later).unwrap();
     assert_eq!(server.poll_timeout(), Some(NOW + TIMEOUT));
     server.handle_timeout(NOW + TIMEOUT);
-    assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::TimedOut)]);
+    assert_eq!(did(&mut server), [Did::Abort(0, ServerHandshakeAbort::TimedOut)]);
     assert_eq!(server.poll_timeout(), Some(later + TIMEOUT));
     // A list that arrives too late is too late, even without a call for the timeout.
-    let late = server.handle_message(id(1), &Message::List(list(&[1])), later + TIMEOUT);
-    assert_eq!(late, Err(NotPending(id(1))));
-    assert_eq!(did(&mut server), [Did::Abort(1, ServerAbort::TimedOut)]);
+    let late = server.handle_message(id(1), &AssociationMessage::List(list(&[1])), later + TIMEOUT);
+    assert_eq!(late, Err(NotPendingError(id(1))));
+    assert_eq!(did(&mut server), [Did::Abort(1, ServerHandshakeAbort::TimedOut)]);
     assert_eq!(server.poll_timeout(), None);
 }
 
@@ -240,7 +251,7 @@ fn the_table_is_bounded() {
     config.max_pending = 1;
     let mut server = HandshakeServer::new(config);
     server.open(id(0), cookie(0), NOW).unwrap();
-    let full = OpenError::TableFull { max_pending: 1 };
+    let full = AssociationOpenError::TableFull { max_pending: 1 };
     assert_eq!(server.open(id(1), cookie(1), NOW), Err(full));
     assert_eq!(server.open(id(1), cookie(1), NOW + TIMEOUT), Ok(()));
 }
@@ -248,8 +259,8 @@ fn the_table_is_bounded() {
 #[test]
 fn names_and_cookies_are_not_taken_twice() {
     let mut server = open(1);
-    assert_eq!(server.open(id(0), cookie(1), NOW), Err(OpenError::IdInUse(id(0))));
-    assert_eq!(server.open(id(1), cookie(0), NOW), Err(OpenError::CookieInUse));
+    assert_eq!(server.open(id(0), cookie(1), NOW), Err(AssociationOpenError::IdInUse(id(0))));
+    assert_eq!(server.open(id(1), cookie(0), NOW), Err(AssociationOpenError::CookieInUse));
     assert_eq!(server.pending(), 1);
 }
 
@@ -259,14 +270,14 @@ fn many_lists_naming_one_cookie_go_with_it() {
     let numbered = |number: u64| {
         let mut bytes = [0; COOKIE_LEN];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
-        Cookie::new(bytes)
+        ConnectionCookie::new(bytes)
     };
     for number in 0..10_000 {
         server.open(id(number), numbered(number), NOW).unwrap();
     }
     for number in 1..10_000 {
-        let list = List::new(xor(2), vec![numbered(0), numbered(number)]).unwrap();
-        server.handle_message(id(number), &Message::List(list), NOW).unwrap();
+        let list = CookieList::new(xor(2), vec![numbered(0), numbered(number)]).unwrap();
+        server.handle_message(id(number), &AssociationMessage::List(list), NOW).unwrap();
     }
     assert_eq!((did(&mut server).len(), server.pending()), (0, 10_000));
     server.handle_closed(id(0));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sunder_association::{
-    COOKIE_LEN, Cookie, HEADER_LEN, List, Message, MessageError, MessageKind, Protocol,
-    SharingScheme, Terms,
+    AssociationMessage, AssociationMessageError, AssociationMessageKind, AssociationProtocol,
+    AssociationTerms, COOKIE_LEN, ConnectionCookie, CookieList, HEADER_LEN, SharingScheme,
 };
 
 use super::pair::{NOW, TIMEOUT, cookie, id, list, run, server, xor};
@@ -16,7 +16,7 @@ use crate::driver::Client;
 fn nothing_changed_completes() {
     for n in 1..=8 {
         let ended = run(xor(n), |_, _, _| {});
-        assert!(ended.client.unwrap().matches(&ended.server.unwrap()));
+        assert!(ended.client.unwrap().ct_matches(&ended.server.unwrap()));
         assert_eq!(ended.server_aborts, []);
     }
 }
@@ -25,9 +25,13 @@ fn nothing_changed_completes() {
 #[test]
 fn any_changed_byte_aborts() {
     for n in 1..=3 {
-        for kind in [MessageKind::Cookie, MessageKind::List, MessageKind::Confirm] {
-            let cookies = if kind == MessageKind::Cookie { 1 } else { usize::from(n) };
-            let terms = if kind == MessageKind::Cookie { 0 } else { 8 };
+        for kind in [
+            AssociationMessageKind::Cookie,
+            AssociationMessageKind::List,
+            AssociationMessageKind::Confirm,
+        ] {
+            let cookies = if kind == AssociationMessageKind::Cookie { 1 } else { usize::from(n) };
+            let terms = if kind == AssociationMessageKind::Cookie { 0 } else { 8 };
             for place in 0..HEADER_LEN + terms + COOKIE_LEN * cookies {
                 for channel in 0..n.into() {
                     (1..=u8::MAX).for_each(|flip| change_one_byte(n, kind, channel, place, flip));
@@ -37,7 +41,7 @@ fn any_changed_byte_aborts() {
     }
 }
 
-fn change_one_byte(n: u8, kind: MessageKind, channel: usize, place: usize, flip: u8) {
+fn change_one_byte(n: u8, kind: AssociationMessageKind, channel: usize, place: usize, flip: u8) {
     let what = format_args!("n = {n}, {kind:?} on {channel}, byte {place} ^ {flip}").to_string();
     let mut changed = 0;
     let ended = run(xor(n), |on, message, bytes| {
@@ -49,15 +53,17 @@ fn change_one_byte(n: u8, kind: MessageKind, channel: usize, place: usize, flip:
     assert_eq!(changed, 1, "{what}");
     assert!(ended.client.is_err(), "the client completed: {what}");
     // The server cannot detect a change after its part is done, or on the only channel.
-    let unseen = kind == MessageKind::Confirm || n == 1;
+    let unseen = kind == AssociationMessageKind::Confirm || n == 1;
     assert!(unseen || ended.server.is_none(), "the server associated: {what}");
 }
 
 #[test]
 fn a_byte_more_is_the_transports_except_after_the_cookie() {
-    for (kind, completes) in
-        [(MessageKind::Cookie, false), (MessageKind::List, true), (MessageKind::Confirm, true)]
-    {
+    for (kind, completes) in [
+        (AssociationMessageKind::Cookie, false),
+        (AssociationMessageKind::List, true),
+        (AssociationMessageKind::Confirm, true),
+    ] {
         for channel in 0..3 {
             let ended = run(xor(3), |on, message, bytes| {
                 if on == channel && message.kind() == kind {
@@ -70,30 +76,31 @@ fn a_byte_more_is_the_transports_except_after_the_cookie() {
     }
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+fn terms() -> impl Strategy<Value = AssociationTerms> {
     (1..=u8::MAX, any::<u8>(), any::<bool>(), any::<u32>()).prop_map(|(n, k, xor, options)| {
         let (scheme, k) =
             if xor { (SharingScheme::Xor, n) } else { (SharingScheme::Shamir, 1 + k % n) };
-        Terms::new(Protocol::MicssStream, scheme, k, n, options).unwrap()
+        AssociationTerms::new(AssociationProtocol::MicssStream, scheme, k, n, options).unwrap()
     })
 }
 
-fn any_list() -> impl Strategy<Value = List> {
+fn any_list() -> impl Strategy<Value = CookieList> {
     (terms(), any::<[u8; COOKIE_LEN - 1]>()).prop_map(|(terms, salt)| {
         let cookie = |place: u8| {
             let mut bytes = [place; COOKIE_LEN];
             bytes[1..].copy_from_slice(&salt);
-            Cookie::new(bytes)
+            ConnectionCookie::new(bytes)
         };
-        List::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap()
+        CookieList::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap()
     })
 }
 
-fn any_message() -> impl Strategy<Value = Message> {
+fn any_message() -> impl Strategy<Value = AssociationMessage> {
     prop_oneof![
-        any::<[u8; COOKIE_LEN]>().prop_map(|bytes| Message::Cookie(Cookie::new(bytes))),
-        any_list().prop_map(Message::List),
-        any_list().prop_map(Message::Confirm),
+        any::<[u8; COOKIE_LEN]>()
+            .prop_map(|bytes| AssociationMessage::Cookie(ConnectionCookie::new(bytes))),
+        any_list().prop_map(AssociationMessage::List),
+        any_list().prop_map(AssociationMessage::Confirm),
     ]
 }
 
@@ -103,9 +110,9 @@ fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
         let distinct: std::collections::BTreeSet<u8> = cookies.iter().copied().collect();
         let list = list(&distinct.into_iter().collect::<Vec<_>>());
         match kind {
-            0 => Message::Cookie(cookie(cookies[0])).encode(),
-            1 => Message::Confirm(list).encode(),
-            _ => Message::List(list).encode(),
+            0 => AssociationMessage::Cookie(cookie(cookies[0])).encode(),
+            1 => AssociationMessage::Confirm(list).encode(),
+            _ => AssociationMessage::List(list).encode(),
         }
     });
     let headed = (0..5u8, vec(any::<u8>(), 0..200)).prop_map(|(kind, body)| {
@@ -121,7 +128,7 @@ proptest! {
     #[test]
     fn parsing_undoes_encoding(message in any_message()) {
         let bytes = message.encode();
-        let parsed = Message::parse(&bytes).unwrap();
+        let parsed = AssociationMessage::parse(&bytes).unwrap();
         prop_assert_eq!(parsed.kind(), message.kind());
         prop_assert_eq!(parsed.encode(), bytes);
     }
@@ -130,13 +137,13 @@ proptest! {
     fn no_part_of_a_message_is_one(message in any_message(), cut in any::<prop::sample::Index>()) {
         let bytes = message.encode();
         let part = &bytes[..cut.index(bytes.len())];
-        let error = Message::parse(part).unwrap_err();
-        prop_assert_eq!(error, MessageError::Length { got: part.len() });
+        let error = AssociationMessage::parse(part).unwrap_err();
+        prop_assert_eq!(error, AssociationMessageError::Length { got: part.len() });
     }
 
     #[test]
     fn what_parses_has_no_other_encoding(bytes in likely_bytes()) {
-        if let Ok(message) = Message::parse(&bytes) {
+        if let Ok(message) = AssociationMessage::parse(&bytes) {
             prop_assert_eq!(message.encode(), bytes);
         }
     }

@@ -3,38 +3,38 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use udp::streams::Datagram;
+use udp::streams::ReceivedDatagram;
 
 use super::super::config::Error;
-use super::super::frame::{CloseReason, Frame, Frames};
+use super::super::frame::{BurstCloseReason, BurstFrame, ParsedBurstFrames};
 use super::super::handshake::{IP_OVERHEAD, MeasuredTrain};
-use super::super::packet::{HEADER_LEN, Handshake, Packet};
-use super::super::receiving::Verdict;
-use super::super::sending::Content;
-use super::{Closing, Connection, Stage};
+use super::super::packet::{BurstDatagram, BurstHandshakeMessage, HEADER_LEN};
+use super::super::receiving::BurstPacketOutcome;
+use super::super::sending::BurstPacketContent;
+use super::{BurstCloseState, BurstConnection, BurstConnectionStage};
 
 /// A close is sent again for what arrives after this time.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A train of the listener that a client measures and reports.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct PendingTrainReport {
     pub(super) train: Option<MeasuredTrain>,
     /// When it is sent next.
     pub(super) next_at: Option<Duration>,
     pub(super) sends: u32,
 }
 
-impl Connection {
-    pub(super) fn take_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
+impl BurstConnection {
+    pub(super) fn take_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>) {
         let at = datagram.arrived_at.min(now);
-        let is_taken = match Packet::parse(datagram.bytes) {
-            Some(Packet::Handshake(id, handshake)) => {
+        let is_taken = match BurstDatagram::parse(datagram.bytes) {
+            Some(BurstDatagram::Handshake(id, handshake)) => {
                 let is_mine = datagram.from == self.paths.peer()
                     && id == if self.is_client { self.own_id } else { self.peer_id };
                 is_mine && self.take_handshake(now, at, &handshake, datagram.bytes.len())
             }
-            Some(Packet::Sealed { to, number, sealed }) if to == self.own_id => {
+            Some(BurstDatagram::Sealed { to, number, sealed }) if to == self.own_id => {
                 self.take_packet(now, at, datagram.from, number, sealed)
             }
             _ => false,
@@ -46,26 +46,32 @@ impl Connection {
         &mut self,
         now: Duration,
         at: Duration,
-        handshake: &Handshake<'_>,
+        handshake: &BurstHandshakeMessage<'_>,
         len: usize,
     ) -> bool {
         match (&mut self.stage, handshake) {
-            (Stage::Answering(server), Handshake::Hello(_)) => server.handle_hello(at, len),
-            (Stage::Answering(server), Handshake::Train(position, _)) => {
+            (BurstConnectionStage::Answering(server), BurstHandshakeMessage::Hello(_)) => {
+                server.handle_hello(at, len);
+            }
+            (
+                BurstConnectionStage::Answering(server),
+                BurstHandshakeMessage::Train(position, _),
+            ) => {
                 server.handle_train(at, *position, len);
             }
-            (Stage::Connecting(_) | Stage::Open, Handshake::Train(position, count))
-                if self.is_client =>
-            {
+            (
+                BurstConnectionStage::Connecting(_) | BurstConnectionStage::Open,
+                BurstHandshakeMessage::Train(position, count),
+            ) if self.is_client => {
                 let train = self.report.train.get_or_insert_with(|| MeasuredTrain::new(*count, at));
                 train.add(at, *position, len);
                 if self.report.next_at.is_some() {
                     self.report.next_at = Some(train.wait_until());
                 }
             }
-            (Stage::Connecting(client), handshake) => {
+            (BurstConnectionStage::Connecting(client), handshake) => {
                 if let Some(established) = client.handle(at, handshake) {
-                    self.stage = Stage::Open;
+                    self.stage = BurstConnectionStage::Open;
                     self.establish(now, established);
                     // The first packet tells the listener that there is a connection.
                     self.ping_at = now;
@@ -91,7 +97,7 @@ impl Connection {
         number: u64,
         sealed: &[u8],
     ) -> bool {
-        if self.receiving.has(number) || matches!(self.stage, Stage::Over) {
+        if self.receiving.has(number) || matches!(self.stage, BurstConnectionStage::Over) {
             return false;
         }
         let Some(crypt) = &mut self.crypt else { return false };
@@ -100,12 +106,12 @@ impl Connection {
         let mut plaintext = std::mem::take(&mut self.plaintext);
         let opened = crypt.open(number, sealed, &mut plaintext);
         let is_taken = opened.is_some_and(|frames| {
-            let violation = match Frames::parse(frames) {
+            let violation = match ParsedBurstFrames::parse(frames) {
                 None => Some("a wrong frame"),
                 Some(frames) => match self.take_frames(now, at, from, number, &frames, len) {
-                    Verdict::Taken => None,
-                    Verdict::Refused => return false,
-                    Verdict::Violation(what) => Some(what),
+                    BurstPacketOutcome::Taken => None,
+                    BurstPacketOutcome::Refused => return false,
+                    BurstPacketOutcome::Violation(what) => Some(what),
                 },
             };
             // Without encryption it may be anybody's.
@@ -114,7 +120,7 @@ impl Connection {
                 && !self.is_over()
             {
                 let error = Error::Violation(what);
-                self.close_with(now, CloseReason::Violation, Some(error));
+                self.close_with(now, BurstCloseReason::Violation, Some(error));
             }
             violation.is_none()
         });
@@ -128,64 +134,66 @@ impl Connection {
         at: Duration,
         from: SocketAddr,
         number: u64,
-        frames: &Frames<'_>,
+        frames: &ParsedBurstFrames<'_>,
         len: usize,
-    ) -> Verdict {
-        if let Stage::Closing(closing) = &mut self.stage {
+    ) -> BurstPacketOutcome {
+        if let BurstConnectionStage::Closing(closing) = &mut self.stage {
             closing.is_due |= now >= closing.next_at;
-            if frames.clone().any(|frame| matches!(frame, Frame::Close(_))) {
-                self.stage = Stage::Over;
+            if frames.clone().any(|frame| matches!(frame, BurstFrame::Close(_))) {
+                self.stage = BurstConnectionStage::Over;
             }
-            return Verdict::Taken;
+            return BurstPacketOutcome::Taken;
         }
-        if let Stage::Lingering(closing) = &mut self.stage {
+        if let BurstConnectionStage::Lingering(closing) = &mut self.stage {
             closing.is_due |= now >= closing.next_at;
         }
         let is_newest = self.receiving.is_newest(number);
         let verdict = self.receiving.handle_packet(number, at, len, frames);
-        if verdict != Verdict::Taken {
+        if verdict != BurstPacketOutcome::Taken {
             return verdict;
         }
-        if let Stage::Answering(server) = &self.stage {
+        if let BurstConnectionStage::Answering(server) = &self.stage {
             let round_trip = server.round_trip(at);
             self.sending.handle_first_round_trip(round_trip);
-            self.stage = Stage::Open;
+            self.stage = BurstConnectionStage::Open;
         }
-        if self.is_abandoned {
+        if self.is_closed_by_program {
             self.receiving.discard(now);
         }
-        self.heard_at = now;
+        self.last_received_at = now;
         self.ping_at = now + self.config.silence_timeout / 3;
         self.paths.handle_packet(now, from, is_newest);
         for frame in frames.clone() {
             match frame {
-                Frame::Ack(ack) => {
+                BurstFrame::Ack(ack) => {
                     let (paths, report) = (&mut self.paths, &mut self.report);
                     let is_right = self.sending.handle_ack(now, &ack, |content| match content {
-                        Content::MtuProbe(probe) => paths.handle_probe(now, probe),
-                        Content::TrainReport => report.next_at = None,
+                        BurstPacketContent::MtuProbe(probe) => paths.handle_probe(now, probe),
+                        BurstPacketContent::TrainReport => report.next_at = None,
                         _ => {}
                     });
                     if !is_right {
-                        return Verdict::Violation("an acknowledgement of what was not sent");
+                        return BurstPacketOutcome::Violation(
+                            "an acknowledgement of what was not sent",
+                        );
                     }
                 }
-                Frame::Challenge(challenge) => {
+                BurstFrame::Challenge(challenge) => {
                     if self.paths.handle_challenge(from, challenge) {
                         self.sending.change_path(now);
                     }
                 }
-                Frame::Response(challenge) => {
+                BurstFrame::Response(challenge) => {
                     if self.paths.handle_response(from, challenge) {
                         self.sending.change_path(now);
                     }
                 }
-                Frame::Close(reason) => {
+                BurstFrame::Close(reason) => {
                     self.handle_close(reason);
-                    return Verdict::Taken;
+                    return BurstPacketOutcome::Taken;
                 }
                 #[allow(clippy::cast_precision_loss, reason = "a rate")]
-                Frame::TrainReport { rate, longest } => {
+                BurstFrame::TrainReport { rate, longest } => {
                     if rate > 0
                         && let Some(rate) = self.start_rate(Some(rate as f64))
                     {
@@ -193,28 +201,28 @@ impl Connection {
                     }
                     self.paths.set_longest(longest.into());
                 }
-                Frame::Ping | Frame::Repair(_) | Frame::Stream(_) => {}
+                BurstFrame::Ping | BurstFrame::Repair(_) | BurstFrame::Stream(_) => {}
             }
         }
         verdict
     }
 
     /// The peer has closed the connection.
-    fn handle_close(&mut self, reason: CloseReason) {
-        if reason == CloseReason::Done {
+    fn handle_close(&mut self, reason: BurstCloseReason) {
+        if reason == BurstCloseReason::Done {
             self.sending.handle_done();
         }
         let has_sent = self.sending.is_finished() && self.sending.is_flushed();
         self.error = match reason {
-            CloseReason::Violation => Some(Error::Accused),
+            BurstCloseReason::Violation => Some(Error::ReportedViolation),
             _ if has_sent && self.receiving.is_complete() => None,
             _ => Some(Error::Closed),
         };
-        self.stage = Stage::Over;
+        self.stage = BurstConnectionStage::Over;
     }
 }
 
-impl Closing {
+impl BurstCloseState {
     /// Whether a close is sent now.
     pub(super) fn poll(&mut self, now: Duration) -> bool {
         if !self.is_due {

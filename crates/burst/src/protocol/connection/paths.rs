@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use udp::{PathMtuDiscovery, Probe};
+use udp::{MtuProbe, PathMtuDiscovery};
 use zeroize::Zeroizing;
 
 use super::super::packet::{MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN};
@@ -16,10 +16,10 @@ const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
 /// After so many timeouts in a row, long datagrams may not pass any more.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
-pub(super) struct Paths {
+pub(super) struct BurstPeerPath {
     peer: SocketAddr,
     /// An address from which the peer may send.
-    candidate: Option<Candidate>,
+    candidate: Option<MigrationCandidate>,
     /// The answer to a challenge, and where it goes.
     response: Option<([u8; 8], SocketAddr)>,
     /// The last challenge of the peer.
@@ -31,14 +31,14 @@ pub(super) struct Paths {
     longest: usize,
 }
 
-struct Candidate {
+struct MigrationCandidate {
     address: SocketAddr,
     challenge: [u8; 8],
     sends: u32,
     next_at: Duration,
 }
 
-impl Paths {
+impl BurstPeerPath {
     pub(super) fn new(peer: SocketAddr, secret: Zeroizing<[u8; 32]>, _now: Duration) -> Self {
         Self {
             peer,
@@ -80,7 +80,7 @@ impl Paths {
             self.mtu.handle_activity(now);
             return;
         }
-        let is_over = |it: &Candidate| it.sends >= CHALLENGES && now >= it.next_at;
+        let is_over = |it: &MigrationCandidate| it.sends >= CHALLENGES && now >= it.next_at;
         let is_free = self.candidate.as_ref().is_none_or(is_over);
         if is_newest && is_free {
             let mut hash = Sha256::new_with_prefix(*self.secret);
@@ -88,7 +88,8 @@ impl Paths {
             self.challenges += 1;
             let mut challenge = [0; 8];
             challenge.copy_from_slice(&hash.finalize()[..8]);
-            self.candidate = Some(Candidate { address: from, challenge, sends: 0, next_at: now });
+            self.candidate =
+                Some(MigrationCandidate { address: from, challenge, sends: 0, next_at: now });
         }
     }
 
@@ -116,7 +117,7 @@ impl Paths {
     }
 
     /// A probe of the MTU has arrived.
-    pub(super) fn handle_probe(&mut self, now: Duration, probe: Probe) {
+    pub(super) fn handle_probe(&mut self, now: Duration, probe: MtuProbe) {
         self.mtu.handle_answer(probe, now);
         if let Some(longest) = self.mtu.max_datagram_len() {
             self.longest = longest.clamp(MIN_DATAGRAM_LEN, MAX_DATAGRAM_LEN);
@@ -139,7 +140,7 @@ impl Paths {
 
     /// The next challenge to send, and where.
     pub(super) fn poll_challenge(&mut self, now: Duration) -> Option<([u8; 8], SocketAddr)> {
-        let is_due = |it: &&mut Candidate| it.sends < CHALLENGES && now >= it.next_at;
+        let is_due = |it: &&mut MigrationCandidate| it.sends < CHALLENGES && now >= it.next_at;
         let candidate = self.candidate.as_mut().filter(is_due)?;
         candidate.sends += 1;
         candidate.next_at = now + CHALLENGE_INTERVAL;
@@ -147,7 +148,7 @@ impl Paths {
     }
 
     /// The next probe of the MTU.
-    pub(super) fn poll_probe(&mut self, now: Duration) -> Option<Probe> {
+    pub(super) fn poll_probe(&mut self, now: Duration) -> Option<MtuProbe> {
         let probe = self.mtu.poll_transmit(now);
         if let Some(longest) = self.mtu.max_datagram_len()
             && probe.is_none()

@@ -4,28 +4,32 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::super::frame;
-use super::super::handshake::{Crypt, IP_OVERHEAD};
+use super::super::handshake::{BurstPacketCipher, IP_OVERHEAD};
 use super::super::packet::{HEADER_LEN, write_packet_header};
-use super::super::sending::Content;
-use super::{Closing, Connection, Stage};
+use super::super::sending::BurstPacketContent;
+use super::{BurstCloseState, BurstConnection, BurstConnectionStage};
 
 /// How often the rate of a train is reported.
 const MAX_REPORTS: u32 = 5;
 
-impl Connection {
+impl BurstConnection {
     pub(super) fn next_timeout(&self) -> Option<Duration> {
         match &self.stage {
-            Stage::Connecting(client) => Some(client.poll_timeout()),
-            Stage::Answering(server) => Some(server.poll_timeout()),
-            Stage::Closing(Closing { is_due: true, .. })
-            | Stage::Lingering(Closing { is_due: true, .. }) => Some(Duration::ZERO),
-            Stage::Closing(closing) => Some(closing.until),
-            Stage::Over => None,
-            Stage::Open if self.is_held => Some(self.heard_at + self.config.silence_timeout),
-            Stage::Open | Stage::Lingering(_) => {
+            BurstConnectionStage::Connecting(client) => Some(client.poll_timeout()),
+            BurstConnectionStage::Answering(server) => Some(server.poll_timeout()),
+            BurstConnectionStage::Closing(BurstCloseState { is_due: true, .. })
+            | BurstConnectionStage::Lingering(BurstCloseState { is_due: true, .. }) => {
+                Some(Duration::ZERO)
+            }
+            BurstConnectionStage::Closing(closing) => Some(closing.until),
+            BurstConnectionStage::Over => None,
+            BurstConnectionStage::Open if self.is_held => {
+                Some(self.last_received_at + self.config.silence_timeout)
+            }
+            BurstConnectionStage::Open | BurstConnectionStage::Lingering(_) => {
                 let ends_at = match &self.stage {
-                    Stage::Lingering(closing) => closing.until,
-                    _ => self.heard_at + self.config.silence_timeout,
+                    BurstConnectionStage::Lingering(closing) => closing.until,
+                    _ => self.last_received_at + self.config.silence_timeout,
                 };
                 let stalls_at = self.sending.stalled_since();
                 let stalls_at = stalls_at.map(|since| since + self.config.stall_timeout);
@@ -50,10 +54,10 @@ impl Connection {
     ) -> Option<SocketAddr> {
         let peer = self.paths.peer();
         match &mut self.stage {
-            Stage::Connecting(client) => {
+            BurstConnectionStage::Connecting(client) => {
                 return client.poll_transmit(now, datagram).then_some(peer);
             }
-            Stage::Answering(server) => {
+            BurstConnectionStage::Answering(server) => {
                 let established = server.poll_answer(now);
                 let is_sent = server.poll_transmit(datagram);
                 if let Some(established) = established {
@@ -61,37 +65,37 @@ impl Connection {
                 }
                 return is_sent.then_some(peer);
             }
-            Stage::Closing(closing) | Stage::Lingering(closing) => {
+            BurstConnectionStage::Closing(closing) | BurstConnectionStage::Lingering(closing) => {
                 let reason = closing.reason;
                 if closing.poll(now) {
                     let mut frames = self.take_frames_buffer();
                     self.receiving.write_ack(now, self.max_frames_len() - 16, &mut frames);
                     frame::write_close(reason, &mut frames);
-                    return self.send(now, peer, frames, Content::Nothing, datagram);
+                    return self.send(now, peer, frames, BurstPacketContent::Nothing, datagram);
                 }
-                if matches!(self.stage, Stage::Closing(_)) {
+                if matches!(self.stage, BurstConnectionStage::Closing(_)) {
                     return None;
                 }
             }
-            Stage::Over => return None,
-            Stage::Open if self.is_held => return None,
-            Stage::Open => {}
+            BurstConnectionStage::Over => return None,
+            BurstConnectionStage::Open if self.is_held => return None,
+            BurstConnectionStage::Open => {}
         }
         let mut frames = self.take_frames_buffer();
         let max_len = self.max_frames_len();
         let (to, content) = if let Some((challenge, to)) = self.paths.poll_response() {
             frame::write_response(challenge, &mut frames);
-            (to, Content::Control)
+            (to, BurstPacketContent::Control)
         } else if let Some((challenge, to)) = self.paths.poll_challenge(now) {
             frame::write_challenge(challenge, &mut frames);
-            (to, Content::Control)
+            (to, BurstPacketContent::Control)
         } else if let Some(content) = self.write_control(now, max_len, &mut frames) {
             (peer, content)
         } else if let Some(probe) = self.paths.poll_probe(now) {
-            let overhead = HEADER_LEN + self.crypt.as_ref().map_or(0, Crypt::overhead);
+            let overhead = HEADER_LEN + self.crypt.as_ref().map_or(0, BurstPacketCipher::overhead);
             frame::write_ping(&mut frames);
             frames.resize(usize::from(probe.length).saturating_sub(overhead).max(1), 0);
-            (peer, Content::MtuProbe(probe))
+            (peer, BurstPacketContent::MtuProbe(probe))
         } else if let Some(content) = self.sending.poll_transmit(now, max_len, &mut frames) {
             (peer, content)
         } else {
@@ -107,13 +111,13 @@ impl Connection {
         now: Duration,
         max_len: usize,
         frames: &mut Vec<u8>,
-    ) -> Option<Content> {
+    ) -> Option<BurstPacketContent> {
         let mut content = None;
         let round_trip = self.sending.round_trip().expected();
         if self.receiving.poll_timeout(round_trip).is_some_and(|at| now >= at) {
             // A report fits behind it.
             self.receiving.write_ack(now, max_len - 16, frames);
-            content = Some(Content::Nothing).filter(|_| !frames.is_empty());
+            content = Some(BurstPacketContent::Nothing).filter(|_| !frames.is_empty());
         }
         if self.report.next_at.is_some_and(|at| now >= at) {
             self.report.sends += 1;
@@ -122,14 +126,14 @@ impl Connection {
             if let Some(train) = &self.report.train {
                 let rate = train.train.estimate().map_or(0, |it| super::super::to_u64(it.rate));
                 frame::write_train_report(rate, train.longest, frames);
-                content = Some(Content::TrainReport);
+                content = Some(BurstPacketContent::TrainReport);
             }
         }
         if now >= self.ping_at {
             self.ping_at = now + self.config.silence_timeout / 3;
-            if content.is_none_or(|content| content == Content::Nothing) {
+            if content.is_none_or(|content| content == BurstPacketContent::Nothing) {
                 frame::write_ping(frames);
-                content = Some(Content::Control);
+                content = Some(BurstPacketContent::Control);
             }
         }
         content
@@ -137,7 +141,7 @@ impl Connection {
 
     /// The bytes of frames that fit into a packet.
     fn max_frames_len(&self) -> usize {
-        let overhead = self.crypt.as_ref().map_or(0, Crypt::overhead);
+        let overhead = self.crypt.as_ref().map_or(0, BurstPacketCipher::overhead);
         self.paths.longest() - HEADER_LEN - overhead
     }
 
@@ -153,7 +157,7 @@ impl Connection {
         now: Duration,
         to: SocketAddr,
         frames: Vec<u8>,
-        content: Content,
+        content: BurstPacketContent,
         datagram: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
         let number = self.sending.next_number();

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use keys::noise::{Ephemeral, handshake};
-use keys::{PublicKey, SecretKey};
-use sharing::{Generator, RandomError};
+use keys::noise::{EphemeralKey, handshake};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sharing::{RandomError, RandomGenerator};
 use snow::HandshakeState;
 use zeroize::Zeroizing;
 
-use super::{Crypt, Established};
-use crate::protocol::config::{Config, Error};
+use super::{BurstHandshakeResult, BurstPacketCipher};
+use crate::protocol::config::{BurstConfig, Error};
 use crate::protocol::packet::{
-    self, ConnectionId, Handshake, MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN, Mode, Reason,
+    self, BurstConnectionId, BurstEncryptionMode, BurstHandshakeMessage, BurstRefusalReason,
+    MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN,
 };
 
 /// The time after which the hello is repeated first; it doubles within ten repetitions.
@@ -31,17 +32,17 @@ pub(super) const ANSWER_LEN: usize = 30;
 
 /// What a client needs to know who it is connected to.
 #[derive(Clone)]
-pub(in crate::protocol) enum ClientSecurity<'a> {
+pub(in crate::protocol) enum BurstHandshakeSecurity<'a> {
     /// The own key, and the listener's.
-    Noise(&'a SecretKey, PublicKey),
+    Noise(&'a IdentitySecretKey, IdentityPublicKey),
     Insecure,
 }
 
-pub(in crate::protocol) struct Client {
-    id: ConnectionId,
+pub(in crate::protocol) struct BurstClientHandshake {
+    id: BurstConnectionId,
     /// `None` without encryption.
     noise: Option<Box<HandshakeState>>,
-    peer_key: Option<PublicKey>,
+    peer_key: Option<IdentityPublicKey>,
     hello: Vec<u8>,
     train: u8,
     /// What is sent next: the hello, the datagrams of the train, the hello again.
@@ -55,22 +56,22 @@ pub(in crate::protocol) struct Client {
     gives_up_at: Duration,
 }
 
-impl Client {
+impl BurstClientHandshake {
     /// # Errors
     /// If the operating system gives no random bytes.
     pub(in crate::protocol) fn new(
-        config: &Config,
-        security: &ClientSecurity<'_>,
-        generator: &mut Generator,
+        config: &BurstConfig,
+        security: &BurstHandshakeSecurity<'_>,
+        generator: &mut RandomGenerator,
         now: Duration,
     ) -> Result<Self, RandomError> {
-        let id = draw_id(generator)?;
+        let id = random_connection_id(generator)?;
         let train = config.train.min(MAX_TRAIN);
         let window = (config.receive_buffer as u64).to_be_bytes();
         let (noise, peer_key, hello) = match security {
-            ClientSecurity::Noise(own, peer) => {
-                let (mut hello, prologue) = packet::hello(id, Mode::Noise, train);
-                let ephemeral = Ephemeral(Zeroizing::new(generator.array()?));
+            BurstHandshakeSecurity::Noise(own, peer) => {
+                let (mut hello, prologue) = packet::hello(id, BurstEncryptionMode::Noise, train);
+                let ephemeral = EphemeralKey(Zeroizing::new(generator.array()?));
                 let mut noise = handshake(own, Some(peer), &prologue, ephemeral);
                 let payload = [&own.public().to_bytes()[..], &window].concat();
                 let mut message = [0; 256];
@@ -79,8 +80,8 @@ impl Client {
                 packet::finish_hello(&mut hello, &message[..len]);
                 (Some(Box::new(noise)), Some(*peer), hello)
             }
-            ClientSecurity::Insecure => {
-                let (mut hello, _) = packet::hello(id, Mode::Insecure, train);
+            BurstHandshakeSecurity::Insecure => {
+                let (mut hello, _) = packet::hello(id, BurstEncryptionMode::Insecure, train);
                 packet::finish_hello(&mut hello, &window);
                 (None, None, hello)
             }
@@ -102,7 +103,7 @@ impl Client {
     }
 
     /// The own connection id.
-    pub(in crate::protocol) fn id(&self) -> ConnectionId {
+    pub(in crate::protocol) fn id(&self) -> BurstConnectionId {
         self.id
     }
 
@@ -174,11 +175,11 @@ impl Client {
     pub(in crate::protocol) fn handle(
         &mut self,
         arrived_at: Duration,
-        handshake: &Handshake<'_>,
-    ) -> Option<Established> {
+        handshake: &BurstHandshakeMessage<'_>,
+    ) -> Option<BurstHandshakeResult> {
         match handshake {
-            Handshake::Answer(message) => self.established(arrived_at, message),
-            Handshake::Retry(cookie) => {
+            BurstHandshakeMessage::Answer(message) => self.established(arrived_at, message),
+            BurstHandshakeMessage::Retry(cookie) => {
                 if self.cookies < MAX_COOKIES {
                     self.cookies += 1;
                     packet::set_cookie(&mut self.hello, *cookie);
@@ -187,23 +188,29 @@ impl Client {
                 }
                 None
             }
-            Handshake::Refusal(reason) => {
+            BurstHandshakeMessage::Refusal(reason) => {
                 let error = match reason {
-                    Reason::OtherKey => Error::OtherKey,
-                    Reason::UnknownKey => Error::UnknownKey,
-                    Reason::OtherMode => Error::OtherMode,
-                    Reason::OtherVersion => Error::OtherVersion,
-                    Reason::Busy => Error::Busy,
+                    BurstRefusalReason::OtherKey => Error::OtherKey,
+                    BurstRefusalReason::UnknownKey => Error::UnknownKey,
+                    BurstRefusalReason::OtherMode => Error::OtherMode,
+                    BurstRefusalReason::OtherVersion => Error::OtherVersion,
+                    BurstRefusalReason::Busy => Error::Busy,
                 };
                 self.refusal.get_or_insert((arrived_at + REFUSAL_WAIT, error));
                 None
             }
-            Handshake::Hello(_) | Handshake::OtherVersion | Handshake::Train(..) => None,
+            BurstHandshakeMessage::Hello(_)
+            | BurstHandshakeMessage::OtherVersion
+            | BurstHandshakeMessage::Train(..) => None,
         }
     }
 
     /// Reads the second message. Nothing changes if it is not the listener's.
-    fn established(&mut self, arrived_at: Duration, message: &[u8]) -> Option<Established> {
+    fn established(
+        &mut self,
+        arrived_at: Duration,
+        message: &[u8],
+    ) -> Option<BurstHandshakeResult> {
         let mut payload = [0; ANSWER_LEN];
         if let Some(noise) = &mut self.noise {
             let mut text = [0; ANSWER_LEN + 256];
@@ -213,8 +220,8 @@ impl Client {
             payload.copy_from_slice(message.get(..ANSWER_LEN)?);
         }
         let crypt = match self.noise.take() {
-            Some(noise) => Crypt::of(noise, true),
-            None => Crypt::Insecure,
+            Some(noise) => BurstPacketCipher::of(noise, true),
+            None => BurstPacketCipher::Insecure,
         };
         let number = |at: usize| {
             payload[at..].first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_be_bytes(*bytes))
@@ -227,9 +234,9 @@ impl Client {
         let sent_at = if self.repeats == 0 { self.began_at } else { self.sent_at };
         let round_trip =
             arrived_at.saturating_sub(sent_at).saturating_sub(Duration::from_micros(delay.into()));
-        Some(Established {
+        Some(BurstHandshakeResult {
             crypt,
-            peer_id: ConnectionId::new(number(0).to_be_bytes())?,
+            peer_id: BurstConnectionId::new(number(0).to_be_bytes())?,
             window: number(8),
             rate: (rate > 0).then_some(to_f64(rate)),
             longest: longest.clamp(MIN_DATAGRAM_LEN, MAX_DATAGRAM_LEN),
@@ -240,9 +247,11 @@ impl Client {
 }
 
 /// Draws a connection id.
-pub(in crate::protocol) fn draw_id(generator: &mut Generator) -> Result<ConnectionId, RandomError> {
+pub(in crate::protocol) fn random_connection_id(
+    generator: &mut RandomGenerator,
+) -> Result<BurstConnectionId, RandomError> {
     loop {
-        if let Some(id) = ConnectionId::new(generator.array()?) {
+        if let Some(id) = BurstConnectionId::new(generator.array()?) {
             return Ok(id);
         }
     }

@@ -7,16 +7,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::protocol::packet::{COOKIE_LEN, ConnectionId};
+use crate::protocol::packet::{BurstConnectionId, COOKIE_LEN};
 
 /// A cookie is valid in the period in which it was made, and in the next one.
 const PERIOD_SECS: u64 = 120;
 
-pub(in crate::protocol) struct Cookies {
+pub(in crate::protocol) struct BurstCookies {
     secret: Zeroizing<[u8; 32]>,
 }
 
-impl Cookies {
+impl BurstCookies {
     pub(in crate::protocol) fn new(secret: [u8; 32]) -> Self {
         Self { secret: Zeroizing::new(secret) }
     }
@@ -26,7 +26,7 @@ impl Cookies {
         &self,
         now: Duration,
         client: SocketAddr,
-        id: ConnectionId,
+        id: BurstConnectionId,
     ) -> [u8; COOKIE_LEN] {
         let code = self.code(now.as_secs() / PERIOD_SECS, client, id).finalize().into_bytes();
         let mut cookie = [0; COOKIE_LEN];
@@ -39,7 +39,7 @@ impl Cookies {
         &self,
         now: Duration,
         client: SocketAddr,
-        id: ConnectionId,
+        id: BurstConnectionId,
         cookie: &[u8; COOKIE_LEN],
     ) -> bool {
         let period = now.as_secs() / PERIOD_SECS;
@@ -49,7 +49,7 @@ impl Cookies {
             .any(|period| self.code(period, client, id).verify_truncated_left(cookie).is_ok())
     }
 
-    fn code(&self, period: u64, client: SocketAddr, id: ConnectionId) -> Hmac<Sha256> {
+    fn code(&self, period: u64, client: SocketAddr, id: BurstConnectionId) -> Hmac<Sha256> {
         let mut code = <Hmac<Sha256> as KeyInit>::new_from_slice(&*self.secret)
             .expect("keys of any length are taken");
         code.update(&period.to_be_bytes());
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn a_cookie_is_of_one_client_and_some_minutes() {
-        let cookies = Cookies::new([1; 32]);
-        let id = |byte| ConnectionId::new([byte; 8]).unwrap();
+        let cookies = BurstCookies::new([1; 32]);
+        let id = |byte| BurstConnectionId::new([byte; 8]).unwrap();
         let at = |secs| Duration::from_secs(secs);
         let client = SocketAddr::from(([192, 0, 2, 1], 7));
         let cookie = cookies.make(at(100), client, id(1));
@@ -80,7 +80,7 @@ mod tests {
         assert!(!cookies.verify(at(100), client, id(2), &cookie));
         let other = SocketAddr::from(([192, 0, 2, 1], 8));
         assert!(!cookies.verify(at(100), other, id(1), &cookie));
-        assert!(!Cookies::new([2; 32]).verify(at(100), client, id(1), &cookie));
+        assert!(!BurstCookies::new([2; 32]).verify(at(100), client, id(1), &cookie));
         assert!(!cookies.verify(at(100), client, id(1), &[0; COOKIE_LEN]));
     }
 }

@@ -17,16 +17,16 @@ const TAG_LEN: usize = 16;
 const EPOCH_BITS: u32 = 28;
 
 /// What encrypts and decrypts the packets of a connection, or does not.
-pub(in crate::protocol) enum Crypt {
+pub(in crate::protocol) enum BurstPacketCipher {
     Insecure,
-    Encrypted { sent: Box<Keys>, received: Box<Keys> },
+    Encrypted { sent: Box<BurstPacketKeys>, received: Box<BurstPacketKeys> },
 }
 
-impl Crypt {
+impl BurstPacketCipher {
     /// The keys of a handshake that is complete, at the client or at the listener.
     pub(super) fn of(mut noise: Box<HandshakeState>, is_client: bool) -> Self {
         let (up, down) = noise.dangerously_get_raw_split();
-        let (up, down) = (Box::new(Keys::new(up)), Box::new(Keys::new(down)));
+        let (up, down) = (Box::new(BurstPacketKeys::new(up)), Box::new(BurstPacketKeys::new(down)));
         let (sent, received) = if is_client { (up, down) } else { (down, up) };
         Self::Encrypted { sent, received }
     }
@@ -87,14 +87,14 @@ impl Crypt {
     }
 }
 
-impl std::fmt::Debug for Crypt {
+impl std::fmt::Debug for BurstPacketCipher {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(if self.is_authentic() { "Encrypted" } else { "Insecure" })
     }
 }
 
 /// The keys of one direction.
-pub(in crate::protocol) struct Keys {
+pub(in crate::protocol) struct BurstPacketKeys {
     secret: Zeroizing<[u8; 32]>,
     epoch: u64,
     current: LessSafeKey,
@@ -102,7 +102,7 @@ pub(in crate::protocol) struct Keys {
     previous: Option<LessSafeKey>,
 }
 
-impl Keys {
+impl BurstPacketKeys {
     fn new(secret: [u8; 32]) -> Self {
         let secret = Zeroizing::new(secret);
         let current = derive(&secret, 0);
@@ -143,11 +143,11 @@ fn nonce(number: u64) -> Nonce {
 mod tests {
     use super::*;
 
-    fn pair() -> [Crypt; 2] {
-        let keys = |byte| Box::new(Keys::new([byte; 32]));
+    fn pair() -> [BurstPacketCipher; 2] {
+        let keys = |byte| Box::new(BurstPacketKeys::new([byte; 32]));
         [
-            Crypt::Encrypted { sent: keys(1), received: keys(2) },
-            Crypt::Encrypted { sent: keys(2), received: keys(1) },
+            BurstPacketCipher::Encrypted { sent: keys(1), received: keys(2) },
+            BurstPacketCipher::Encrypted { sent: keys(2), received: keys(1) },
         ]
     }
 

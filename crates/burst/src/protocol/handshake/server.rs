@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use keys::noise::{Ephemeral, handshake};
-use keys::{PublicKey, SecretKey};
-use sharing::Generator;
+use keys::noise::{EphemeralKey, handshake};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sharing::RandomGenerator;
 use snow::HandshakeState;
 use zeroize::Zeroizing;
 
 use super::client::ANSWER_LEN;
-use super::{Crypt, Established, IP_OVERHEAD};
-use crate::protocol::config::Known;
+use super::{BurstHandshakeResult, BurstPacketCipher, IP_OVERHEAD};
+use crate::protocol::config::ClientKeyFilter;
 use crate::protocol::packet::{
-    self, ConnectionId, Hello, MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN, Reason,
+    self, BurstConnectionId, BurstHello, BurstRefusalReason, MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN,
 };
 use crate::protocol::to_u64;
-use crate::protocol::train::Train;
+use crate::protocol::train::PacketTrain;
 
 /// How long the client's first packet may take.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
@@ -27,14 +27,14 @@ const MAX_TRAIN_WAIT: Duration = Duration::from_millis(100);
 const FIRST_TRAIN_WAIT: Duration = Duration::from_millis(20);
 const NEXT_TRAIN_WAIT: Duration = Duration::from_millis(5);
 
-pub(in crate::protocol) struct Server {
+pub(in crate::protocol) struct BurstServerHandshake {
     /// The client's id, which datagrams to it carry.
-    client: ConnectionId,
-    own: ConnectionId,
+    client: BurstConnectionId,
+    own: BurstConnectionId,
     own_window: u64,
     /// `None` without encryption, and once the answer is made.
     noise: Option<Box<HandshakeState>>,
-    peer_key: Option<PublicKey>,
+    peer_key: Option<IdentityPublicKey>,
     window: u64,
     train: MeasuredTrain,
     /// Whether there is to be an answer, or one is made already.
@@ -43,29 +43,31 @@ pub(in crate::protocol) struct Server {
     next: u16,
     end: u16,
     /// The bytes that have come from the client's address, less those that were sent there.
-    allowance: usize,
+    amplification_allowance: usize,
     answered_at: Duration,
     gives_up_at: Duration,
 }
 
 /// A hello that is refused, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Refused(pub(in crate::protocol) Option<Reason>);
+pub(in crate::protocol) struct RefusedBurstHello(
+    pub(in crate::protocol) Option<BurstRefusalReason>,
+);
 
-impl Server {
+impl BurstServerHandshake {
     /// Answers a hello, if the client's key is `known`.
     ///
     /// # Errors
     /// If it is not a hello for this listener, from such a client.
     pub(in crate::protocol) fn new(
-        own: Option<(&SecretKey, &Known)>,
-        [own_id, client]: [ConnectionId; 2],
+        own: Option<(&IdentitySecretKey, &ClientKeyFilter)>,
+        [own_id, client]: [BurstConnectionId; 2],
         own_window: u64,
-        hello: &Hello<'_>,
-        generator: &mut Generator,
+        hello: &BurstHello<'_>,
+        generator: &mut RandomGenerator,
         arrived_at: Duration,
-    ) -> Result<Self, Refused> {
-        let silent = Refused(None);
+    ) -> Result<Self, RefusedBurstHello> {
+        let silent = RefusedBurstHello(None);
         let (noise, peer_key, window) = match own {
             None => {
                 let window = hello.message.first_chunk().ok_or(silent)?;
@@ -73,21 +75,23 @@ impl Server {
             }
             Some((own, known)) => {
                 let Ok(ephemeral) = generator.array() else { return Err(silent) };
-                let ephemeral = Ephemeral(Zeroizing::new(ephemeral));
+                let ephemeral = EphemeralKey(Zeroizing::new(ephemeral));
                 let mut noise = handshake(own, None, &hello.prologue, ephemeral);
                 let mut payload = [0; 256];
-                let message = hello.message.get(..FIRST_MESSAGE_LEN).ok_or(Refused(None))?;
+                let message =
+                    hello.message.get(..FIRST_MESSAGE_LEN).ok_or(RefusedBurstHello(None))?;
                 let Ok(PAYLOAD_LEN) = noise.read_message(message, &mut payload) else {
-                    return Err(Refused(Some(Reason::OtherKey)));
+                    return Err(RefusedBurstHello(Some(BurstRefusalReason::OtherKey)));
                 };
-                let stated = payload.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+                let stated =
+                    payload.first_chunk().and_then(|key| IdentityPublicKey::from_bytes(key).ok());
                 let proven =
                     stated.filter(|key| noise.get_remote_static() == Some(&key.x25519()[..]));
                 let Some(peer) = proven else { return Err(silent) };
                 if !known(&peer) {
-                    return Err(Refused(Some(Reason::UnknownKey)));
+                    return Err(RefusedBurstHello(Some(BurstRefusalReason::UnknownKey)));
                 }
-                let window = payload[32..].first_chunk().ok_or(Refused(None))?;
+                let window = payload[32..].first_chunk().ok_or(RefusedBurstHello(None))?;
                 (Some(Box::new(noise)), Some(peer), u64::from_be_bytes(*window))
             }
         };
@@ -102,7 +106,7 @@ impl Server {
             answer: None,
             next: 0,
             end: 0,
-            allowance: MIN_DATAGRAM_LEN,
+            amplification_allowance: MIN_DATAGRAM_LEN,
             answered_at: arrived_at,
             gives_up_at: arrived_at + GIVES_UP_AFTER,
         })
@@ -110,7 +114,7 @@ impl Server {
 
     /// A hello of the same client again. It is behind the train, if that is under way.
     pub(in crate::protocol) fn handle_hello(&mut self, arrived_at: Duration, len: usize) {
-        self.allowance += len;
+        self.amplification_allowance += len;
         self.gives_up_at = arrived_at + GIVES_UP_AFTER;
         self.train.is_over = true;
         if self.next > 0 && self.next >= self.end {
@@ -121,7 +125,7 @@ impl Server {
 
     /// A datagram of the train.
     pub(in crate::protocol) fn handle_train(&mut self, arrived_at: Duration, at: u8, len: usize) {
-        self.allowance += len;
+        self.amplification_allowance += len;
         self.train.add(arrived_at, at, len);
     }
 
@@ -141,7 +145,10 @@ impl Server {
 
     /// Makes the answer if it is due: then there is a connection, if the client has the key that it
     /// has stated.
-    pub(in crate::protocol) fn poll_answer(&mut self, now: Duration) -> Option<Established> {
+    pub(in crate::protocol) fn poll_answer(
+        &mut self,
+        now: Duration,
+    ) -> Option<BurstHandshakeResult> {
         if self.answer.is_some() || now < self.train.wait_until() {
             return None;
         }
@@ -154,20 +161,20 @@ impl Server {
         payload.extend(self.train.longest.to_be_bytes());
         payload.extend(u32::try_from(delay).unwrap_or(u32::MAX).to_be_bytes());
         let (message, crypt) = match self.noise.take() {
-            None => (payload, Crypt::Insecure),
+            None => (payload, BurstPacketCipher::Insecure),
             Some(mut noise) => {
                 let mut message = vec![0; 256];
                 // It fails if the client's ephemeral key is of small order.
                 let len = noise.write_message(&payload, &mut message).ok()?;
                 message.truncate(len);
-                (message, Crypt::of(noise, false))
+                (message, BurstPacketCipher::of(noise, false))
             }
         };
         let answer = packet::answer(self.client, &message);
         self.end = 2 + u16::from(self.train_len(answer.len()));
         self.answer = Some(answer);
         self.answered_at = now;
-        Some(Established {
+        Some(BurstHandshakeResult {
             crypt,
             peer_id: self.client,
             window: self.window,
@@ -180,7 +187,7 @@ impl Server {
 
     /// The length of the train for which there are bytes beside two answers.
     fn train_len(&self, answer: usize) -> u8 {
-        let spare = self.allowance.saturating_sub(2 * answer + 4 * MAX_DATAGRAM_LEN);
+        let spare = self.amplification_allowance.saturating_sub(2 * answer + 4 * MAX_DATAGRAM_LEN);
         let fit = u8::try_from(spare / MIN_DATAGRAM_LEN).unwrap_or(u8::MAX);
         if fit < 4 { 0 } else { fit.saturating_add(4).min(self.train.expected) }
     }
@@ -199,12 +206,12 @@ impl Server {
             _ => datagram.extend(answer),
         }
         self.next += 1;
-        let Some(allowance) = self.allowance.checked_sub(datagram.len()) else {
+        let Some(allowance) = self.amplification_allowance.checked_sub(datagram.len()) else {
             datagram.clear();
             self.next = self.end;
             return false;
         };
-        self.allowance = allowance;
+        self.amplification_allowance = allowance;
         true
     }
 
@@ -220,7 +227,7 @@ const PAYLOAD_LEN: usize = 40;
 
 /// A train that arrives.
 pub(in crate::protocol) struct MeasuredTrain {
-    pub(in crate::protocol) train: Train,
+    pub(in crate::protocol) train: PacketTrain,
     expected: u8,
     arrived: u8,
     pub(in crate::protocol) longest: u16,
@@ -234,7 +241,7 @@ pub(in crate::protocol) struct MeasuredTrain {
 impl MeasuredTrain {
     /// A train of so many datagrams, behind one that has arrived.
     pub(in crate::protocol) fn new(expected: u8, arrived_at: Duration) -> Self {
-        let mut train = Train::new();
+        let mut train = PacketTrain::new();
         train.add(0, arrived_at, MIN_DATAGRAM_LEN + IP_OVERHEAD);
         Self {
             train,

@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-use super::simulation::{Ack, Control, PACKET, Record};
+use super::simulation::{PACKET, SimulatedAck, SimulatedCongestionControl, SimulatedPacketRecord};
 
 /// CUBIC (RFC 9438) with slow start and the delay test of `HyStart`, without pacing.
-pub(super) struct Cubic {
+pub(super) struct SimulatedCubic {
     /// In packets.
     window: f64,
     threshold: f64,
@@ -28,7 +28,7 @@ pub(super) struct Cubic {
     round_samples: u32,
 }
 
-impl Default for Cubic {
+impl Default for SimulatedCubic {
     fn default() -> Self {
         Self {
             window: 10.0,
@@ -47,12 +47,12 @@ impl Default for Cubic {
     }
 }
 
-impl Control for Cubic {
-    fn on_sent(&mut self, _: Duration) -> Option<super::Sent> {
+impl SimulatedCongestionControl for SimulatedCubic {
+    fn on_sent(&mut self, _: Duration) -> Option<super::PacketSendState> {
         None
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &SimulatedAck) {
         let round_trip = ack.now - ack.record.sent_at;
         self.least = self.least.min(round_trip);
         if self.smoothed.is_zero() {
@@ -92,7 +92,7 @@ impl Control for Cubic {
         self.window = self.window.max(self.estimate);
     }
 
-    fn on_loss(&mut self, now: Duration, newest: &Record, _: u64) {
+    fn on_loss(&mut self, now: Duration, newest: &SimulatedPacketRecord, _: u64) {
         if newest.sent_at < self.recovered {
             return;
         }
@@ -113,14 +113,14 @@ impl Control for Cubic {
 }
 
 /// BBR, version 1, as in Linux.
-pub(super) struct Bbr {
+pub(super) struct SimulatedBbr {
     /// The delivery rate of each of the last ten round trips, in bytes/s.
     rates: [f64; 10],
     least: Duration,
     least_at: Duration,
     round: usize,
     round_end: u64,
-    mode: Mode,
+    mode: SimulatedBbrMode,
     full: f64,
     full_rounds: u32,
     cycle: usize,
@@ -129,7 +129,7 @@ pub(super) struct Bbr {
 }
 
 #[derive(PartialEq)]
-enum Mode {
+enum SimulatedBbrMode {
     Startup,
     Drain,
     ProbeRate,
@@ -138,7 +138,7 @@ enum Mode {
 
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
-impl Default for Bbr {
+impl Default for SimulatedBbr {
     fn default() -> Self {
         Self {
             rates: [0.0; 10],
@@ -146,7 +146,7 @@ impl Default for Bbr {
             least_at: Duration::ZERO,
             round: 0,
             round_end: 0,
-            mode: Mode::Startup,
+            mode: SimulatedBbrMode::Startup,
             full: 0.0,
             full_rounds: 0,
             cycle: 2,
@@ -156,7 +156,7 @@ impl Default for Bbr {
     }
 }
 
-impl Bbr {
+impl SimulatedBbr {
     fn bottleneck(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
@@ -169,12 +169,12 @@ impl Bbr {
     }
 }
 
-impl Control for Bbr {
-    fn on_sent(&mut self, _: Duration) -> Option<super::Sent> {
+impl SimulatedCongestionControl for SimulatedBbr {
+    fn on_sent(&mut self, _: Duration) -> Option<super::PacketSendState> {
         None
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &SimulatedAck) {
         let record = &ack.record;
         let round_trip = ack.now - record.sent_at;
         let is_round = record.delivered >= self.round_end;
@@ -192,20 +192,20 @@ impl Control for Bbr {
             (self.least, self.least_at) = (round_trip, ack.now);
         }
         match self.mode {
-            Mode::Startup if is_round => {
+            SimulatedBbrMode::Startup if is_round => {
                 if self.bottleneck() >= 1.25 * self.full {
                     (self.full, self.full_rounds) = (self.bottleneck(), 0);
                 } else {
                     self.full_rounds += 1;
                     if self.full_rounds == 3 {
-                        self.mode = Mode::Drain;
+                        self.mode = SimulatedBbrMode::Drain;
                     }
                 }
             }
-            Mode::Drain if ack.in_flight as f64 <= self.product() => {
-                (self.mode, self.cycle, self.cycle_at) = (Mode::ProbeRate, 2, ack.now);
+            SimulatedBbrMode::Drain if ack.in_flight as f64 <= self.product() => {
+                (self.mode, self.cycle, self.cycle_at) = (SimulatedBbrMode::ProbeRate, 2, ack.now);
             }
-            Mode::ProbeRate => {
+            SimulatedBbrMode::ProbeRate => {
                 let is_over = ack.now > self.cycle_at + self.least;
                 let gain = CYCLE[self.cycle];
                 let in_flight = ack.in_flight as f64;
@@ -219,27 +219,28 @@ impl Control for Bbr {
                     (self.cycle_at, self.had_loss) = (ack.now, false);
                 }
             }
-            Mode::ProbeRoundTrip(until) if ack.now >= until => {
+            SimulatedBbrMode::ProbeRoundTrip(until) if ack.now >= until => {
                 self.least_at = ack.now;
-                (self.mode, self.cycle, self.cycle_at) = (Mode::ProbeRate, 2, ack.now);
+                (self.mode, self.cycle, self.cycle_at) = (SimulatedBbrMode::ProbeRate, 2, ack.now);
             }
             _ => {}
         }
-        if is_expired && !matches!(self.mode, Mode::ProbeRoundTrip(_)) {
-            self.mode = Mode::ProbeRoundTrip(ack.now + Duration::from_millis(200) + self.least);
+        if is_expired && !matches!(self.mode, SimulatedBbrMode::ProbeRoundTrip(_)) {
+            self.mode =
+                SimulatedBbrMode::ProbeRoundTrip(ack.now + Duration::from_millis(200) + self.least);
         }
     }
 
-    fn on_loss(&mut self, _: Duration, _: &Record, _: u64) {
+    fn on_loss(&mut self, _: Duration, _: &SimulatedPacketRecord, _: u64) {
         self.had_loss = true;
     }
 
     fn rate(&self) -> f64 {
         let gain = match self.mode {
-            Mode::Startup => 2.89,
-            Mode::Drain => 1.0 / 2.89,
-            Mode::ProbeRate => CYCLE[self.cycle],
-            Mode::ProbeRoundTrip(_) => 1.0,
+            SimulatedBbrMode::Startup => 2.89,
+            SimulatedBbrMode::Drain => 1.0 / 2.89,
+            SimulatedBbrMode::ProbeRate => CYCLE[self.cycle],
+            SimulatedBbrMode::ProbeRoundTrip(_) => 1.0,
         };
         let rate = self.bottleneck();
         if rate == 0.0 { f64::INFINITY } else { gain * rate }
@@ -247,9 +248,9 @@ impl Control for Bbr {
 
     fn window(&self) -> u64 {
         let gain = match self.mode {
-            Mode::Startup | Mode::Drain => 2.89,
-            Mode::ProbeRate => 2.0,
-            Mode::ProbeRoundTrip(_) => return 4 * PACKET,
+            SimulatedBbrMode::Startup | SimulatedBbrMode::Drain => 2.89,
+            SimulatedBbrMode::ProbeRate => 2.0,
+            SimulatedBbrMode::ProbeRoundTrip(_) => return 4 * PACKET,
         };
         ((gain * self.product()) as u64).max(10 * PACKET)
     }

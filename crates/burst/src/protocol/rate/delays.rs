@@ -19,19 +19,19 @@ const MIN_LONGEST: Duration = Duration::from_millis(1);
 
 /// Delays of the current period and of the one before it.
 #[derive(Debug)]
-pub(super) struct Delays {
+pub(super) struct QueueDelayHistogram {
     counts: [[u32; BINS]; 2],
     /// The bin of the longest delay.
     longest: usize,
 }
 
-impl Default for Delays {
+impl Default for QueueDelayHistogram {
     fn default() -> Self {
         Self { counts: [[0; BINS]; 2], longest: 0 }
     }
 }
 
-impl Delays {
+impl QueueDelayHistogram {
     /// Begins the next period.
     pub(super) fn begin(&mut self) {
         self.counts = [[0; BINS], self.counts[0]];
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_few_late_packets_do_not_make_the_queue_longer() {
-        let mut delays = Delays::default();
+        let mut delays = QueueDelayHistogram::default();
         for i in 0..1000 {
             delays.add(ms(if i % 250 == 0 { 50 } else { i % 6 }));
         }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_short_queue_is_never_long() {
-        let mut delays = Delays::default();
+        let mut delays = QueueDelayHistogram::default();
         assert!(!delays.is_long(ms(5), ms(0)));
         for i in 0..1000 {
             delays.add(ms(i % 4));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn earlier_periods_are_forgotten() {
-        let mut delays = Delays::default();
+        let mut delays = QueueDelayHistogram::default();
         delays.add(ms(100));
         delays.begin();
         delays.add(ms(10));

@@ -28,7 +28,7 @@ const LATER_END: f64 = 2.0;
 
 /// A level over time: 0.7 of the earlier one at first, flat near that one, and steep beyond it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Growth {
+pub(super) struct CubicGrowth {
     began: Duration,
     /// The level before the congestion.
     level: f64,
@@ -38,7 +38,7 @@ pub(super) struct Growth {
     end: f64,
 }
 
-impl Growth {
+impl CubicGrowth {
     /// Begins 0.7 of `level` now. `window` is the level as a window in packets.
     pub(super) fn new(now: Duration, level: f64, window: f64, round_trip: Duration) -> Self {
         let lost = window.max(4.0) * (1.0 - DECREASE);
@@ -47,7 +47,7 @@ impl Growth {
     }
 
     /// There is congestion again: begins 0.7 of `level` now.
-    pub(super) fn again(
+    pub(super) fn restart(
         &self,
         now: Duration,
         level: f64,
@@ -63,7 +63,7 @@ impl Growth {
         growth
     }
 
-    /// As [`Growth::new`], but `level` is reached now.
+    /// As [`CubicGrowth::new`], but `level` is reached now.
     pub(super) fn at_level(now: Duration, level: f64, window: f64, round_trip: Duration) -> Self {
         let mut growth = Self::new(now, level, window, round_trip);
         growth.began = now.saturating_sub(Duration::from_secs_f64(growth.period));
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn it_is_cubics() {
         // RFC 9438: W(t) = 0.4 (t - K)^3 + W_max with K = cbrt(W_max 0.3 / 0.4).
-        let growth = Growth::new(Duration::ZERO, 1000.0, 1000.0, Duration::from_secs(1));
+        let growth = CubicGrowth::new(Duration::ZERO, 1000.0, 1000.0, Duration::from_secs(1));
         let k = (1000.0_f64 * 0.3 / 0.4).cbrt();
         for t in [0.0, 1.0, 5.0, k, 12.0] {
             let cubic = 0.4 * (t - k).powi(3) + 1000.0;
@@ -105,14 +105,14 @@ mod tests {
     #[test]
     fn congestion_before_the_level_is_reached_lowers_it() {
         let round_trip = Duration::from_millis(100);
-        let first = Growth::new(Duration::ZERO, 1000.0, 1000.0, round_trip);
+        let first = CubicGrowth::new(Duration::ZERO, 1000.0, 1000.0, round_trip);
         let now = Duration::from_secs_f64(first.period / 2.0);
-        let second = first.again(now, 900.0, 900.0, round_trip);
+        let second = first.restart(now, 900.0, 900.0, round_trip);
         assert!((second.at(now) - 630.0).abs() < 1e-6, "{}", second.at(now));
         assert!(second.part(now) > 0.0 && (second.level - 765.0).abs() < 1e-6);
         // Had it been reached, it would be aimed at again.
         let now = Duration::from_secs_f64(first.period * 1.1);
-        let second = first.again(now, 1000.0, 1000.0, round_trip);
+        let second = first.restart(now, 1000.0, 1000.0, round_trip);
         assert!((second.at(now) - 700.0).abs() < 1e-6 && second.part(now) < 1e-6);
         assert!(first.is_over(Duration::from_secs_f64(first.period * 1.3)));
         assert!(!second.is_over(now + Duration::from_secs_f64(second.period * 1.9)));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn short_round_trips_are_as_fast_as_reno() {
-        let growth = Growth::new(Duration::ZERO, 10.0, 10.0, Duration::from_millis(10));
+        let growth = CubicGrowth::new(Duration::ZERO, 10.0, 10.0, Duration::from_millis(10));
         // Three packets at 0.53 packets a round trip.
         let round_trips = 3.0 / (0.9 / 1.7);
         assert!((growth.at(Duration::from_secs_f64(round_trips * 0.01)) - 10.0).abs() < 1e-3);

@@ -17,28 +17,28 @@ const MIN_PACKETS: u64 = 100;
 const FORGETTING: f64 = 0.98;
 
 /// The packets and losses that are assumed in a short queue before there are any.
-const ASSUMED: Count = Count { packets: 4000, lost: 1 };
+const ASSUMED: PacketLossCount = PacketLossCount { packets: 4000, lost: 1 };
 
 /// With so many packets, old ones count half.
 const MAX_COUNTED: u64 = 100_000;
 
 /// Packets that were acknowledged or lost.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct PacketLossCount {
     packets: u64,
     lost: u64,
 }
 
 /// What happened to packets.
 #[derive(Debug)]
-pub(super) struct Losses {
+pub(super) struct CongestionLossDetector {
     /// In this round trip.
-    round: Count,
+    round: PacketLossCount,
     /// Of them, those that met a long queue.
-    round_in_long_queue: Count,
+    round_in_long_queue: PacketLossCount,
     /// In all earlier round trips, those that met a short queue.
-    in_short_queue: Count,
-    since_response: SinceResponse,
+    in_short_queue: PacketLossCount,
+    since_response: PacketsSinceResponse,
     /// The fraction that is noise.
     noise: f64,
     smoothed: f64,
@@ -46,33 +46,33 @@ pub(super) struct Losses {
 
 /// What happened to packets that were sent since the last response to congestion.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SinceResponse {
-    all: Count,
+pub(super) struct PacketsSinceResponse {
+    all: PacketLossCount,
     /// Of them, those that met a long queue.
     in_long_queue: u64,
 }
 
-impl SinceResponse {
+impl PacketsSinceResponse {
     /// The fraction that met a long queue.
     pub(super) fn part_in_long_queue(&self) -> f64 {
         self.in_long_queue as f64 / self.all.packets.max(1) as f64
     }
 }
 
-impl Default for Losses {
+impl Default for CongestionLossDetector {
     fn default() -> Self {
         Self {
-            round: Count::default(),
-            round_in_long_queue: Count::default(),
+            round: PacketLossCount::default(),
+            round_in_long_queue: PacketLossCount::default(),
             in_short_queue: ASSUMED,
-            since_response: SinceResponse::default(),
+            since_response: PacketsSinceResponse::default(),
             noise: NOISE,
             smoothed: 0.0,
         }
     }
 }
 
-impl Losses {
+impl CongestionLossDetector {
     /// Counts packets, of which some are lost: whether they met a long queue, and whether they were
     /// sent after the last response to congestion.
     pub(super) fn add(&mut self, packets: u64, lost: u64, is_long: bool, is_new: bool) {
@@ -88,7 +88,7 @@ impl Losses {
 
     /// Whether the losses of this round trip are congestion.
     pub(super) fn are_congestion(&self) -> bool {
-        let Count { packets, lost } = self.in_short_queue;
+        let PacketLossCount { packets, lost } = self.in_short_queue;
         let noise = lost as f64 / packets as f64;
         let long = self.round_in_long_queue;
         is_more(long.lost, noise * long.packets as f64)
@@ -96,15 +96,15 @@ impl Losses {
     }
 
     /// What happened since the last response; begins again.
-    pub(super) fn take_since_response(&mut self) -> SinceResponse {
+    pub(super) fn take_since_response(&mut self) -> PacketsSinceResponse {
         std::mem::take(&mut self.since_response)
     }
 
     /// Takes what was lost since the last response, in which less was sent, for the path's own loss
     /// from now on. Whether that is possible: there were enough packets, and few of them met a long
     /// queue.
-    pub(super) fn tolerate(&mut self, since: &SinceResponse) -> bool {
-        let Count { packets, lost } = since.all;
+    pub(super) fn accept_as_noise(&mut self, since: &PacketsSinceResponse) -> bool {
+        let PacketLossCount { packets, lost } = since.all;
         let noise = MARGIN * lost as f64 / packets.max(1) as f64;
         let is_known = packets >= MIN_PACKETS && since.part_in_long_queue() < 0.1;
         let is_more = is_known && noise > self.noise && self.noise < MAX_NOISE;
@@ -147,7 +147,7 @@ fn is_more(lost: u64, expected: f64) -> bool {
     lost as f64 > expected + 3.0 * expected.sqrt() + 0.5
 }
 
-impl Count {
+impl PacketLossCount {
     fn add(&mut self, packets: u64, lost: u64) {
         self.packets += packets;
         self.lost += lost;
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn random_loss_is_noise_in_any_queue() {
-        let mut losses = Losses::default();
+        let mut losses = CongestionLossDetector::default();
         losses.add(4000, 40, false, true);
         losses.end_round();
         for _ in 0..100 {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn loss_in_a_long_queue_only_is_congestion() {
-        let mut losses = Losses::default();
+        let mut losses = CongestionLossDetector::default();
         for _ in 0..10 {
             losses.add(900, 0, false, true);
             losses.add(100, 0, true, true);
@@ -186,12 +186,12 @@ mod tests {
         assert!(losses.are_congestion());
         let since = losses.take_since_response();
         assert!((since.part_in_long_queue() - 0.1).abs() < 1e-9);
-        assert!(!losses.tolerate(&since), "it may be the queue's");
+        assert!(!losses.accept_as_noise(&since), "it may be the queue's");
     }
 
     #[test]
     fn much_loss_is_congestion() {
-        let mut losses = Losses::default();
+        let mut losses = CongestionLossDetector::default();
         losses.add(1000, 20, false, true);
         assert!(!losses.are_congestion());
         losses.add(1000, 60, false, true);
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn loss_that_stays_at_a_lower_rate_is_noise_until_it_ends() {
-        let mut losses = Losses::default();
+        let mut losses = CongestionLossDetector::default();
         losses.add(1000, 60, false, true);
         let since = losses.take_since_response();
         losses.end_round();
-        assert!(losses.tolerate(&since));
+        assert!(losses.accept_as_noise(&since));
         losses.add(1000, 60, false, true);
         assert!(!losses.are_congestion());
         losses.end_round();

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::growth::Growth;
-use super::losses::{Losses, NOISE};
-use super::path::{PathMeasurements, Point, Sample};
-use super::reports::{Acked, Lost, Metrics, Sent};
+use super::growth::CubicGrowth;
+use super::losses::{CongestionLossDetector, NOISE};
+use super::path::{DeliveryRateSample, DeliverySnapshot, PathMeasurements};
+use super::reports::{BurstAckEvent, BurstCongestionMetrics, BurstLossEvent, PacketSendState};
 
 /// The packets of the first round trip if there is no rate to start at.
 const INITIAL_PACKETS: u64 = 64;
@@ -37,13 +37,13 @@ const MAX_DRAINS: u32 = 3;
 const COMPETE_GAIN: f64 = 1.2;
 
 /// So many decreases that did not help show that others do not yield.
-const MAX_FUTILE: u32 = 4;
+const MAX_INEFFECTIVE_DECREASES: u32 = 4;
 
 /// The loss of which less than a half is accepted from those who do not yield.
 const MAX_LOSS: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+enum BurstCongestionPhase {
     /// The rate is multiplied with the gain as long as what was sent since `since` arrives as fast.
     Start { gain: f64, since: Duration },
     /// Half as much is sent until a time, which empties the queue if it is only our own. The rate
@@ -55,18 +55,18 @@ enum Phase {
     Compete,
     /// As `Compete`, but less is sent between two times, to see whether the queue then shrinks;
     /// the delay of the packets before.
-    Dip { began: Duration, until: Duration, queue: Option<Duration> },
+    QueueProbe { began: Duration, until: Duration, queue: Option<Duration> },
     /// Others yield neither to delay nor to loss: the rate is what the path delivers.
-    Insist { until: Duration },
+    HoldRate { until: Duration },
 }
 
 /// The congestion model of a direction. It is told of each packet that is sent, acknowledged or
 /// lost.
 #[derive(Debug)]
-pub struct Model {
+pub struct BurstCongestionModel {
     /// The length of the longest datagram, in bytes.
     datagram: u64,
-    phase: Phase,
+    phase: BurstCongestionPhase,
     path: PathMeasurements,
     sent: u64,
     delivered: u64,
@@ -92,21 +92,21 @@ pub struct Model {
     link_rate: f64,
     /// A round trip ends with a packet that was sent after so many bytes.
     round_end: u64,
-    losses: Losses,
+    losses: CongestionLossDetector,
     /// Congestion of packets sent before has been responded to.
     responded_at: Duration,
     /// The time of a response to congestion.
     decrease_at: Option<Duration>,
     /// How the rate or the window grows after that.
-    growth: Option<Growth>,
+    growth: Option<CubicGrowth>,
     /// The decreases that did not help, and the rate before them.
-    futile: u32,
-    contested: f64,
-    last_dip: Duration,
+    ineffective_decreases: u32,
+    rate_before_contention: f64,
+    last_queue_probe: Duration,
     now: Duration,
 }
 
-impl Model {
+impl BurstCongestionModel {
     /// A model that starts at the given rate in bytes/s if there is one. The longest datagram has
     /// so many bytes.
     pub fn new(start: Option<f64>, datagram: usize) -> Self {
@@ -114,7 +114,7 @@ impl Model {
         let gain = if start.is_some() { PULSE_GAINS[0] } else { 2.0 };
         Self {
             datagram: (datagram as u64).max(1),
-            phase: Phase::Start { gain, since: Duration::ZERO },
+            phase: BurstCongestionPhase::Start { gain, since: Duration::ZERO },
             path: PathMeasurements::default(),
             sent: 0,
             delivered: 0,
@@ -131,23 +131,27 @@ impl Model {
             trains: VecDeque::new(),
             link_rate: 0.0,
             round_end: 0,
-            losses: Losses::default(),
+            losses: CongestionLossDetector::default(),
             responded_at: Duration::ZERO,
             decrease_at: None,
             growth: None,
-            futile: 0,
-            contested: 0.0,
-            last_dip: Duration::ZERO,
+            ineffective_decreases: 0,
+            rate_before_contention: 0.0,
+            last_queue_probe: Duration::ZERO,
             now: Duration::ZERO,
         }
     }
 
     /// A packet is sent.
-    pub fn on_sent(&mut self, now: Duration, bytes: usize) -> Sent {
+    pub fn on_sent(&mut self, now: Duration, bytes: usize) -> PacketSendState {
         self.on_time(now);
         self.sent += bytes as u64;
         self.in_flight += bytes as u64;
-        Sent { at: now, total: self.sent, is_limited: self.delivered < self.limited_until }
+        PacketSendState {
+            at: now,
+            total: self.sent,
+            is_limited: self.delivered < self.limited_until,
+        }
     }
 
     /// There is nothing to send, although [`rate`](Self::rate) and [`window`](Self::window) allow
@@ -164,7 +168,7 @@ impl Model {
     /// Starts at this rate in bytes/s, though something is sent already.
     pub fn start(&mut self, rate: f64) {
         (self.start, self.rate) = (rate, rate);
-        self.phase = Phase::Start { gain: PULSE_GAINS[0], since: self.now };
+        self.phase = BurstCongestionPhase::Start { gain: PULSE_GAINS[0], since: self.now };
     }
 
     /// The peer has measured this rate of a train of packets that were sent without gaps.
@@ -179,7 +183,10 @@ impl Model {
         if self.trains.len() > TRAINS / 2 {
             self.link_rate = self.link_rate.max(self.train_rate().unwrap_or(0.0));
         }
-        let (Phase::Start { .. }, Some(measured)) = (self.phase, self.train_rate()) else { return };
+        let (BurstCongestionPhase::Start { .. }, Some(measured)) = (self.phase, self.train_rate())
+        else {
+            return;
+        };
         if self.start == 0.0 {
             return;
         }
@@ -188,12 +195,12 @@ impl Model {
         let is_far = target > 1.2 * self.rate || self.rate > 1.3 * measured;
         if is_far {
             self.rate = target;
-            self.phase = Phase::Start { gain: PULSE_GAINS[0], since: self.now };
+            self.phase = BurstCongestionPhase::Start { gain: PULSE_GAINS[0], since: self.now };
         }
     }
 
     /// Packets are acknowledged.
-    pub fn on_ack(&mut self, now: Duration, acked: &Acked) {
+    pub fn on_ack(&mut self, now: Duration, acked: &BurstAckEvent) {
         self.in_flight = self.in_flight.saturating_sub(acked.bytes);
         self.delivered += acked.bytes;
         self.path.on_round_trip(now, acked.round_trip);
@@ -203,7 +210,7 @@ impl Model {
             self.rate = self.start;
         }
         self.count(acked.newest.at, acked.packets, 0);
-        let point = Point {
+        let point = DeliverySnapshot {
             sent_at: acked.newest.at,
             received_at: acked.received_at,
             sent: acked.newest.total,
@@ -226,10 +233,15 @@ impl Model {
     }
 
     /// Packets are lost.
-    pub fn on_loss(&mut self, now: Duration, lost: &Lost) {
+    pub fn on_loss(&mut self, now: Duration, lost: &BurstLossEvent) {
         self.in_flight = self.in_flight.saturating_sub(lost.bytes);
         self.count(lost.newest.at, lost.packets, lost.packets);
-        let is_ours = matches!(self.phase, Phase::Cruise | Phase::Compete | Phase::Dip { .. });
+        let is_ours = matches!(
+            self.phase,
+            BurstCongestionPhase::Cruise
+                | BurstCongestionPhase::Compete
+                | BurstCongestionPhase::QueueProbe { .. }
+        );
         if is_ours
             && self.decrease_at.is_none()
             && lost.newest.at >= self.responded_at
@@ -252,29 +264,30 @@ impl Model {
 
     /// How many bytes may be in flight.
     pub fn window(&self) -> u64 {
-        let Some(least) = self.path.least() else {
+        let Some(least) = self.path.min_rtt() else {
             // A second at the rate: no round trip is known.
-            return whole(self.rate).max(INITIAL_PACKETS * self.datagram);
+            return to_bytes(self.rate).max(INITIAL_PACKETS * self.datagram);
         };
         let window = match self.phase {
-            Phase::Start { .. } => self.rate * (self.smoothed() * 2).as_secs_f64(),
-            Phase::Drain { .. } => self.drain_window,
-            Phase::Cruise => {
+            BurstCongestionPhase::Start { .. } => self.rate * (self.smoothed() * 2).as_secs_f64(),
+            BurstCongestionPhase::Drain { .. } => self.drain_window,
+            BurstCongestionPhase::Cruise => {
                 PULSE_GAINS[0] * self.rate * (least + self.queue_bound() * 2).as_secs_f64()
             }
-            Phase::Compete | Phase::Dip { .. } => self.window,
-            Phase::Insist { .. } => 2.0 * self.rate * least.as_secs_f64(),
+            BurstCongestionPhase::Compete | BurstCongestionPhase::QueueProbe { .. } => self.window,
+            BurstCongestionPhase::HoldRate { .. } => 2.0 * self.rate * least.as_secs_f64(),
         };
-        whole(window).max(MIN_WINDOW * self.datagram) + WINDOW_SLACK * self.datagram
+        to_bytes(window).max(MIN_WINDOW * self.datagram) + WINDOW_SLACK * self.datagram
     }
 
     /// How many bytes to send without gaps before a pause: half a millisecond's. In the beginning
     /// at least 16 packets, so that the receiver can measure them as a train.
     pub fn burst(&self) -> u64 {
-        let bytes = whole(self.rate() * 0.5e-3);
+        let bytes = to_bytes(self.rate() * 0.5e-3);
         let train = (16 * self.datagram) as f64 / self.rate();
         let is_short = train < self.path.span().as_secs_f64().max(0.016) / 8.0;
-        let is_train = matches!(self.phase, Phase::Start { .. }) && (self.cycles == 0 || is_short);
+        let is_train = matches!(self.phase, BurstCongestionPhase::Start { .. })
+            && (self.cycles == 0 || is_short);
         bytes.clamp(if is_train { 16 } else { 1 } * self.datagram, 64 * self.datagram)
     }
 
@@ -284,20 +297,20 @@ impl Model {
     }
 
     /// What the model believes.
-    pub fn metrics(&self) -> Metrics {
-        Metrics {
+    pub fn metrics(&self) -> BurstCongestionMetrics {
+        BurstCongestionMetrics {
             phase: match self.phase {
-                Phase::Start { .. } => "start",
-                Phase::Drain { .. } => "drain",
-                Phase::Cruise => "cruise",
-                Phase::Compete => "compete",
-                Phase::Dip { .. } => "dip",
-                Phase::Insist { .. } => "insist",
+                BurstCongestionPhase::Start { .. } => "start",
+                BurstCongestionPhase::Drain { .. } => "drain",
+                BurstCongestionPhase::Cruise => "cruise",
+                BurstCongestionPhase::Compete => "compete",
+                BurstCongestionPhase::QueueProbe { .. } => "dip",
+                BurstCongestionPhase::HoldRate { .. } => "insist",
             },
             delivery_rate: self.delivery_rate(),
             link_rate: self.link_rate,
             round_trip: self.smoothed(),
-            least_round_trip: self.path.least().unwrap_or_default(),
+            min_rtt: self.path.min_rtt().unwrap_or_default(),
             loss: self.losses.smoothed(),
         }
     }
@@ -318,7 +331,7 @@ impl Model {
 
     /// The longest delay in the queue that is not drained.
     fn queue_bound(&self) -> Duration {
-        Duration::from_millis(10).max(self.path.least().unwrap_or_default() / 8)
+        Duration::from_millis(10).max(self.path.min_rtt().unwrap_or_default() / 8)
     }
 
     /// A window in packets.
@@ -328,13 +341,13 @@ impl Model {
 
     /// Counts packets, of which some are lost.
     fn count(&mut self, sent_at: Duration, packets: u64, lost: u64) {
-        let is_long = self.path.is_long(self.path.queue());
+        let is_long = self.path.is_queue_nearly_full(self.path.queue());
         self.losses.add(packets, lost, is_long, sent_at > self.responded_at);
     }
 
     fn end_round(&mut self) {
         let loss = self.losses.end_round();
-        if matches!(self.phase, Phase::Insist { .. }) && loss > MAX_LOSS {
+        if matches!(self.phase, BurstCongestionPhase::HoldRate { .. }) && loss > MAX_LOSS {
             self.delivery_rates = self.delivery_rates.map(|rate| 0.95 * rate);
         }
         self.round_end = self.sent;
@@ -344,18 +357,19 @@ impl Model {
     fn on_time(&mut self, now: Duration) {
         self.now = now;
         self.gain = match self.phase {
-            Phase::Start { .. } => 1.0,
-            Phase::Drain { until, .. } if now < until => DRAIN_GAIN,
-            Phase::Drain { .. } => DRAINED_GAIN,
-            Phase::Insist { until } => {
+            BurstCongestionPhase::Start { .. } => 1.0,
+            BurstCongestionPhase::Drain { until, .. } if now < until => DRAIN_GAIN,
+            BurstCongestionPhase::Drain { .. } => DRAINED_GAIN,
+            BurstCongestionPhase::HoldRate { until } => {
                 if now > until || self.losses.smoothed() < NOISE / 2.0 {
-                    (self.phase, self.contested) = (Phase::Cruise, self.rate);
+                    (self.phase, self.rate_before_contention) =
+                        (BurstCongestionPhase::Cruise, self.rate);
                     // Half as many decreases show whether the others are still there.
-                    self.futile = MAX_FUTILE / 2;
+                    self.ineffective_decreases = MAX_INEFFECTIVE_DECREASES / 2;
                 }
                 self.pulse(now)
             }
-            Phase::Cruise => match self.growth {
+            BurstCongestionPhase::Cruise => match self.growth {
                 Some(growth) => {
                     self.rate = growth.at(now);
                     if growth.is_over(now) {
@@ -365,23 +379,24 @@ impl Model {
                 }
                 None => self.pulse(now),
             },
-            Phase::Compete => {
+            BurstCongestionPhase::Compete => {
                 let (window, smoothed) = (self.window, self.smoothed());
                 let packets = self.in_packets(window);
                 let growth = self
                     .growth
-                    .get_or_insert_with(|| Growth::at_level(now, window, packets, smoothed));
+                    .get_or_insert_with(|| CubicGrowth::at_level(now, window, packets, smoothed));
                 self.window = growth.at(now);
                 self.rate = self.window / smoothed.as_secs_f64().max(1e-6);
-                if now > self.last_dip + Duration::from_secs(2).max(smoothed * 10) {
+                if now > self.last_queue_probe + Duration::from_secs(2).max(smoothed * 10) {
                     let until = now + Duration::from_millis(20).max(smoothed / 2);
-                    self.phase = Phase::Dip { began: now, until, queue: None };
-                    self.last_dip = now;
+                    self.phase =
+                        BurstCongestionPhase::QueueProbe { began: now, until, queue: None };
+                    self.last_queue_probe = now;
                 }
                 COMPETE_GAIN
             }
-            Phase::Dip { until, .. } if now < until => DRAIN_GAIN,
-            Phase::Dip { .. } => COMPETE_GAIN,
+            BurstCongestionPhase::QueueProbe { until, .. } if now < until => DRAIN_GAIN,
+            BurstCongestionPhase::QueueProbe { .. } => COMPETE_GAIN,
         };
     }
 
@@ -404,11 +419,11 @@ impl Model {
     fn end_cycle(&mut self, now: Duration) {
         self.cycle_began = now;
         let [latest, ..] = self.delivery_rates;
-        if latest > 1.15 * self.rate && self.phase == Phase::Cruise {
+        if latest > 1.15 * self.rate && self.phase == BurstCongestionPhase::Cruise {
             // The path carries the pulse: it may carry much more.
             self.rate = latest;
             self.trains.clear();
-            self.phase = Phase::Start { gain: 1.5, since: now };
+            self.phase = BurstCongestionPhase::Start { gain: 1.5, since: now };
         } else if self.delivery_rate() > 0.0 {
             self.rate = self.delivery_rate();
         }
@@ -416,9 +431,9 @@ impl Model {
         self.delivery_rates[0] = 0.0;
     }
 
-    fn on_sample(&mut self, now: Duration, sample: &Sample, is_limited: bool) {
+    fn on_sample(&mut self, now: Duration, sample: &DeliveryRateSample, is_limited: bool) {
         match self.phase {
-            Phase::Start { gain, since } => {
+            BurstCongestionPhase::Start { gain, since } => {
                 if self.is_overloaded(sample) {
                     self.growth = None;
                     self.slow_down(now, sample);
@@ -426,25 +441,25 @@ impl Model {
                     self.grow(now, gain, sample);
                 }
             }
-            Phase::Cruise if self.is_overloaded(sample) => {
+            BurstCongestionPhase::Cruise if self.is_overloaded(sample) => {
                 // Hardly less arrives: the rate was measured too high, and the queue is our own. A
                 // little less: others came. Much: the path has changed.
                 let others = (0.8..0.95).contains(&(sample.rate / self.rate));
                 self.growth = others.then(|| {
                     let window = self.rate * self.smoothed().as_secs_f64();
-                    Growth::new(now, self.rate, self.in_packets(window), self.smoothed())
+                    CubicGrowth::new(now, self.rate, self.in_packets(window), self.smoothed())
                 });
                 self.slow_down(now, sample);
             }
-            Phase::Drain { until, attempt, measured: Some(sent_at) }
+            BurstCongestionPhase::Drain { until, attempt, measured: Some(sent_at) }
                 if sample.first_sent_at >= sent_at && !is_limited =>
             {
                 // The packets of the earlier measurement were in part sent on an empty queue.
                 self.delivery_rates = [sample.rate, 0.0, 0.0];
                 self.rate = sample.rate;
-                self.phase = Phase::Drain { until, attempt, measured: None };
+                self.phase = BurstCongestionPhase::Drain { until, attempt, measured: None };
             }
-            Phase::Drain { until, attempt, .. } if sample.last_sent_at >= until => {
+            BurstCongestionPhase::Drain { until, attempt, .. } if sample.last_sent_at >= until => {
                 if sample.queue <= self.queue_bound() / 2 {
                     self.rate = self.delivery_rate();
                     self.cruise(now);
@@ -454,21 +469,28 @@ impl Model {
                     self.compete(now);
                 }
             }
-            Phase::Dip { began, until, queue } => {
+            BurstCongestionPhase::QueueProbe { began, until, queue } => {
                 if let Some(queue) = queue
                     && sample.last_sent_at >= until
                 {
-                    self.end_dip(now, until.saturating_sub(began), queue, sample);
+                    self.end_queue_probe(now, until.saturating_sub(began), queue, sample);
                 } else if queue.is_none() && sample.last_sent_at >= began {
-                    self.phase = Phase::Dip { began, until, queue: Some(sample.queue) };
+                    self.phase = BurstCongestionPhase::QueueProbe {
+                        began,
+                        until,
+                        queue: Some(sample.queue),
+                    };
                 }
             }
-            Phase::Cruise | Phase::Drain { .. } | Phase::Compete | Phase::Insist { .. } => {}
+            BurstCongestionPhase::Cruise
+            | BurstCongestionPhase::Drain { .. }
+            | BurstCongestionPhase::Compete
+            | BurstCongestionPhase::HoldRate { .. } => {}
         }
     }
 
     /// Whether packets arrive more slowly than they were sent, and the queue is long or overflows.
-    fn is_overloaded(&self, sample: &Sample) -> bool {
+    fn is_overloaded(&self, sample: &DeliveryRateSample) -> bool {
         let is_lossy = sample.missing >= 8 * self.datagram
             && sample.missing as f64 > 2.5 * self.losses.noise() * sample.sent as f64;
         sample.first_sent_at >= self.responded_at
@@ -477,7 +499,7 @@ impl Model {
     }
 
     /// What was sent at the rate has arrived: multiplies it.
-    fn grow(&mut self, now: Duration, gain: f64, sample: &Sample) {
+    fn grow(&mut self, now: Duration, gain: f64, sample: &DeliveryRateSample) {
         let most = self.train_rate().map_or(f64::INFINITY, |rate| 0.98 * rate);
         if sample.rate < 0.9 * sample.sent_rate || sample.queue > self.queue_bound() / 2 {
             self.slow_down(now, sample);
@@ -486,12 +508,13 @@ impl Model {
             self.cruise(now);
         } else {
             self.rate = (sample.rate * gain).min(most).max(self.rate);
-            self.phase = Phase::Start { gain: (gain * PULSE_GAINS[0]).min(2.0), since: now };
+            self.phase =
+                BurstCongestionPhase::Start { gain: (gain * PULSE_GAINS[0]).min(2.0), since: now };
         }
     }
 
     /// The path delivers less than is sent.
-    fn slow_down(&mut self, now: Duration, sample: &Sample) {
+    fn slow_down(&mut self, now: Duration, sample: &DeliveryRateSample) {
         self.rate = sample.rate;
         self.delivery_rates = [sample.rate, 0.0, 0.0];
         (self.responded_at, self.decrease_at) = (now, None);
@@ -500,32 +523,38 @@ impl Model {
 
     fn drain(&mut self, now: Duration, queue: Duration, attempt: u32, measured: Option<Duration>) {
         let until = now + queue.div_f64(1.0 - DRAIN_GAIN);
-        self.phase = Phase::Drain { until, attempt, measured };
-        let least = self.path.least().unwrap_or_default();
+        self.phase = BurstCongestionPhase::Drain { until, attempt, measured };
+        let least = self.path.min_rtt().unwrap_or_default();
         self.drain_window = self.in_flight as f64 + self.rate * least.as_secs_f64();
     }
 
     fn cruise(&mut self, now: Duration) {
-        self.phase = Phase::Cruise;
+        self.phase = BurstCongestionPhase::Cruise;
         self.cycles += 1;
         self.cycle_began = now;
     }
 
     fn compete(&mut self, now: Duration) {
-        self.phase = Phase::Compete;
+        self.phase = BurstCongestionPhase::Compete;
         self.window = self.rate * self.smoothed().as_secs_f64();
         self.growth = None;
-        self.last_dip = now;
+        self.last_queue_probe = now;
     }
 
     /// The queue that is only our own shrinks by half of the time in which half as much is sent.
-    fn end_dip(&mut self, now: Duration, duration: Duration, before: Duration, sample: &Sample) {
+    fn end_queue_probe(
+        &mut self,
+        now: Duration,
+        duration: Duration,
+        before: Duration,
+        sample: &DeliveryRateSample,
+    ) {
         let is_ours = before.saturating_sub(self.path.queue()) > duration * 3 / 8;
         if is_ours || sample.queue < self.queue_bound() / 4 {
             self.growth = None;
             self.slow_down(now, sample);
         } else {
-            self.phase = Phase::Compete;
+            self.phase = BurstCongestionPhase::Compete;
         }
     }
 
@@ -534,48 +563,53 @@ impl Model {
         let since = self.losses.take_since_response();
         let is_still_long = since.part_in_long_queue() >= 0.4;
         let is_early = self.growth.is_some_and(|growth| growth.part(now) < 0.6);
-        if is_early && self.phase == Phase::Cruise && self.losses.tolerate(&since) {
+        if is_early
+            && self.phase == BurstCongestionPhase::Cruise
+            && self.losses.accept_as_noise(&since)
+        {
             // As much is lost though less is sent: it is not our doing.
-            self.rate = self.contested.max(self.rate);
+            self.rate = self.rate_before_contention.max(self.rate);
             (self.responded_at, self.decrease_at, self.growth) = (now, None, None);
             self.cycle_began = now;
             return;
         }
         if is_early && is_still_long {
-            self.futile += 1;
+            self.ineffective_decreases += 1;
         } else {
-            self.futile = self.futile.saturating_sub(1);
-            if self.futile == 0 {
-                self.contested = self.rate;
+            self.ineffective_decreases = self.ineffective_decreases.saturating_sub(1);
+            if self.ineffective_decreases == 0 {
+                self.rate_before_contention = self.rate;
             }
         }
         (self.responded_at, self.decrease_at) = (now, None);
         let smoothed = self.smoothed();
-        if self.futile >= MAX_FUTILE {
-            self.rate = self.contested;
+        if self.ineffective_decreases >= MAX_INEFFECTIVE_DECREASES {
+            self.rate = self.rate_before_contention;
             self.delivery_rates = [0.0; 3];
             self.growth = None;
-            self.phase = Phase::Insist { until: now + Duration::from_secs(20).max(smoothed * 100) };
+            self.phase = BurstCongestionPhase::HoldRate {
+                until: now + Duration::from_secs(20).max(smoothed * 100),
+            };
             self.cycle_began = now;
             return;
         }
         let packets = self.in_packets(self.rate * smoothed.as_secs_f64());
-        let level = if self.phase == Phase::Cruise {
+        let level = if self.phase == BurstCongestionPhase::Cruise {
             self.rate
         } else {
-            self.phase = Phase::Compete;
+            self.phase = BurstCongestionPhase::Compete;
             self.window
         };
         self.growth = Some(match self.growth {
-            Some(earlier) => earlier.again(now, level, packets, smoothed),
-            None => Growth::new(now, level, packets, smoothed),
+            Some(earlier) => earlier.restart(now, level, packets, smoothed),
+            None => CubicGrowth::new(now, level, packets, smoothed),
         });
         self.on_time(now);
     }
 }
 
 /// Bytes, at most 2^63.
-fn whole(bytes: f64) -> u64 {
+fn to_bytes(bytes: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
     let bytes = bytes.clamp(0.0, 9e18) as u64;
     bytes

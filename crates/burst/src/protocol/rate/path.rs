@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::delays::Delays;
+use super::delays::QueueDelayHistogram;
 
 /// The shortest time over which a rate is measured: shorter ones measure how interrupts and system
 /// calls bundle packets.
@@ -20,11 +20,11 @@ const MAX_POINTS: usize = 64;
 const MIN_PACKETS: u64 = 8;
 
 /// How long a least round-trip time is believed at least; at most twice as long.
-const LEAST_EXPIRY: Duration = Duration::from_secs(5);
+const MIN_RTT_EXPIRY: Duration = Duration::from_secs(5);
 
 /// The state at an acknowledgement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
+pub(super) struct DeliverySnapshot {
     /// When the newest acknowledged packet was sent.
     pub(super) sent_at: Duration,
     /// When it arrived, by the peer's clock.
@@ -39,7 +39,7 @@ pub(super) struct Point {
 
 /// A measurement over the packets of about a quarter of a round trip.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct DeliveryRateSample {
     /// How fast they arrived, or were sent if that is slower, in bytes/s.
     pub(super) rate: f64,
     /// How fast they were sent, in bytes/s.
@@ -57,12 +57,12 @@ pub(super) struct Sample {
 /// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct PathMeasurements {
-    points: VecDeque<Point>,
+    points: VecDeque<DeliverySnapshot>,
     smoothed: Option<Duration>,
     latest: Duration,
     /// Of the current period and of the one before it.
     least: [Option<Duration>; 2],
-    delays: Delays,
+    delays: QueueDelayHistogram,
     period_began: Duration,
 }
 
@@ -71,7 +71,7 @@ impl PathMeasurements {
         self.latest = round_trip;
         let smoothed = self.smoothed.get_or_insert(round_trip);
         *smoothed = *smoothed * 7 / 8 + round_trip / 8;
-        if now > self.period_began + LEAST_EXPIRY {
+        if now > self.period_began + MIN_RTT_EXPIRY {
             self.period_began = now;
             self.least = [None, self.least[0]];
             self.delays.begin();
@@ -86,7 +86,7 @@ impl PathMeasurements {
     }
 
     /// The shortest round-trip time of the last seconds. `None` before the first one.
-    pub(super) fn least(&self) -> Option<Duration> {
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
         self.least.into_iter().flatten().min()
     }
 
@@ -96,24 +96,28 @@ impl PathMeasurements {
     }
 
     fn queue_of(&self, round_trip: Duration) -> Duration {
-        round_trip.saturating_sub(self.least().unwrap_or(round_trip))
+        round_trip.saturating_sub(self.min_rtt().unwrap_or(round_trip))
     }
 
     /// Whether a packet with this delay in the queue met a queue that is nearly as long as it gets,
     /// and longer than the own pulses make it.
-    pub(super) fn is_long(&self, queue: Duration) -> bool {
+    pub(super) fn is_queue_nearly_full(&self, queue: Duration) -> bool {
         let by_pulses = self.span() * 5 / 16;
         self.delays.is_long(queue, by_pulses)
     }
 
     /// The time over which a rate is measured.
     pub(super) fn span(&self) -> Duration {
-        self.least().map_or(MIN_SPAN, |least| MIN_SPAN.max(least / 4))
+        self.min_rtt().map_or(MIN_SPAN, |least| MIN_SPAN.max(least / 4))
     }
 
     /// Takes a point. Returns a measurement if it is newer than the points before and there are
     /// packets enough.
-    pub(super) fn on_point(&mut self, point: Point, datagram: u64) -> Option<Sample> {
+    pub(super) fn on_point(
+        &mut self,
+        point: DeliverySnapshot,
+        datagram: u64,
+    ) -> Option<DeliveryRateSample> {
         if self.points.back().is_some_and(|last| last.sent >= point.sent) {
             return None;
         }
@@ -121,11 +125,11 @@ impl PathMeasurements {
         let recent = self.points.iter().rev();
         let recent = recent.take_while(|it| it.received_at + span >= point.received_at);
         let round_trip = recent.map(|it| it.round_trip).fold(point.round_trip, Duration::min);
-        let elapsed = |since: &Point| {
+        let elapsed = |since: &DeliverySnapshot| {
             let receiving = point.received_at.saturating_sub(since.received_at);
             receiving.max(point.sent_at.saturating_sub(since.sent_at))
         };
-        let is_enough = |since: &&Point| {
+        let is_enough = |since: &&DeliverySnapshot| {
             let sent = point.sent.saturating_sub(since.sent);
             elapsed(since) >= span && sent >= MIN_PACKETS * datagram
         };
@@ -150,7 +154,7 @@ impl PathMeasurements {
         let sent = point.sent.saturating_sub(since.sent);
         let delivered = point.delivered.saturating_sub(since.delivered);
         let sending = point.sent_at.saturating_sub(since.sent_at).max(Duration::from_nanos(1));
-        Some(Sample {
+        Some(DeliveryRateSample {
             rate: delivered as f64 / elapsed(&since).as_secs_f64(),
             sent_rate: sent as f64 / sending.as_secs_f64(),
             queue: self.queue_of(round_trip),

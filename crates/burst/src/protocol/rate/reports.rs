@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What the model says of a packet when it is sent. It comes back when the packet is acknowledged
 /// or lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct PacketSendState {
     pub(super) at: Duration,
     /// The bytes sent until then, with it.
     pub(super) total: u64,
@@ -15,9 +15,9 @@ pub struct Sent {
 
 /// An acknowledgement of at least one packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked {
+pub struct BurstAckEvent {
     /// The newest of the packets.
-    pub newest: Sent,
+    pub newest: PacketSendState,
     /// How many packets are newly acknowledged.
     pub packets: u64,
     /// Their bytes.
@@ -30,9 +30,9 @@ pub struct Acked {
 
 /// Packets that count as lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost {
+pub struct BurstLossEvent {
     /// The newest of them.
-    pub newest: Sent,
+    pub newest: PacketSendState,
     /// How many.
     pub packets: u64,
     /// Their bytes.
@@ -41,7 +41,7 @@ pub struct Lost {
 
 /// What the model believes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metrics {
+pub struct BurstCongestionMetrics {
     /// The phase: start, drain, cruise, compete, dip or insist.
     pub phase: &'static str,
     /// How fast the path delivers, in bytes/s; 0 if unknown.
@@ -52,7 +52,7 @@ pub struct Metrics {
     /// The smoothed round-trip time; zero before the first one.
     pub round_trip: Duration,
     /// The shortest round-trip time of the last 5 to 10 s; zero before the first one.
-    pub least_round_trip: Duration,
+    pub min_rtt: Duration,
     /// The smoothed fraction of packets that are lost: 0 to 1.
     pub loss: f64,
 }

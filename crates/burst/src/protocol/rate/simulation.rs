@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(super) const PACKET: u64 = 1500;
 
 /// The bottleneck.
-pub(super) struct Path {
+pub(super) struct SimulatedBottleneck {
     /// In bytes/s.
     pub(super) rate: f64,
     /// The longest queue, in bytes.
@@ -32,7 +32,7 @@ pub(super) struct Path {
     pub(super) changes: Vec<(Duration, f64)>,
 }
 
-impl Path {
+impl SimulatedBottleneck {
     /// A path of `mbit` Mbit/s with a queue of `queue_ms`.
     pub(super) fn new(mbit: f64, queue_ms: f64) -> Self {
         let rate = mbit * 125_000.0;
@@ -42,22 +42,22 @@ impl Path {
 
 /// What a sender remembers of a packet.
 #[derive(Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct SimulatedPacketRecord {
     pub(super) sent_at: Duration,
     /// The bytes that were acknowledged when it was sent, and when the last of them was.
     pub(super) delivered: u64,
     pub(super) delivered_at: Duration,
-    /// What [`Control::on_sent`] returned.
-    pub(super) model: Option<super::Sent>,
+    /// What [`SimulatedCongestionControl::on_sent`] returned.
+    pub(super) model: Option<super::PacketSendState>,
     /// The first packet of its burst, and whether it is the last.
     burst: (u64, bool),
     is_open: bool,
 }
 
 /// An acknowledgement.
-pub(super) struct Ack {
+pub(super) struct SimulatedAck {
     pub(super) now: Duration,
-    pub(super) record: Record,
+    pub(super) record: SimulatedPacketRecord,
     pub(super) received_at: Duration,
     /// The bytes that are acknowledged by now, with this packet.
     pub(super) delivered: u64,
@@ -68,13 +68,13 @@ pub(super) struct Ack {
 }
 
 /// A congestion control.
-pub(super) trait Control {
-    fn on_sent(&mut self, now: Duration) -> Option<super::Sent>;
-    fn on_ack(&mut self, ack: &Ack);
+pub(super) trait SimulatedCongestionControl {
+    fn on_sent(&mut self, now: Duration) -> Option<super::PacketSendState>;
+    fn on_ack(&mut self, ack: &SimulatedAck);
     /// There is nothing to send.
     fn on_idle(&mut self) {}
     /// Packets are lost; the newest of them.
-    fn on_loss(&mut self, now: Duration, newest: &Record, packets: u64);
+    fn on_loss(&mut self, now: Duration, newest: &SimulatedPacketRecord, packets: u64);
     /// In bytes/s; infinite: no pacing.
     fn rate(&self) -> f64;
     /// In bytes.
@@ -86,8 +86,8 @@ pub(super) trait Control {
 }
 
 /// A sender and its receiver.
-pub(super) struct Flow {
-    pub(super) control: Box<dyn Control>,
+pub(super) struct SimulatedFlow {
+    pub(super) control: Box<dyn SimulatedCongestionControl>,
     pub(super) start: Duration,
     pub(super) round_trip: Duration,
     /// The time from a packet until the receiver acknowledges it and those after it.
@@ -96,7 +96,7 @@ pub(super) struct Flow {
     /// The bytes to send.
     remaining: u64,
     total: u64,
-    records: VecDeque<Record>,
+    records: VecDeque<SimulatedPacketRecord>,
     /// The number of the first record.
     first: u64,
     acks: VecDeque<(Duration, u64, Duration)>,
@@ -118,8 +118,8 @@ pub(super) struct Flow {
     pub(super) seconds: Vec<u64>,
 }
 
-impl Flow {
-    pub(super) fn new(control: Box<dyn Control>, round_trip_ms: f64) -> Self {
+impl SimulatedFlow {
+    pub(super) fn new(control: Box<dyn SimulatedCongestionControl>, round_trip_ms: f64) -> Self {
         let round_trip = Duration::from_secs_f64(round_trip_ms / 1e3);
         Self {
             control,
@@ -175,16 +175,16 @@ impl Flow {
 }
 
 /// The simulation.
-pub(super) struct Simulation {
-    pub(super) path: Path,
-    pub(super) flows: Vec<Flow>,
+pub(super) struct BottleneckSimulation {
+    pub(super) path: SimulatedBottleneck,
+    pub(super) flows: Vec<SimulatedFlow>,
     pub(super) now: Duration,
     free_at: f64,
     random: u64,
 }
 
-impl Simulation {
-    pub(super) fn new(path: Path, flows: Vec<Flow>, seed: u64) -> Self {
+impl BottleneckSimulation {
+    pub(super) fn new(path: SimulatedBottleneck, flows: Vec<SimulatedFlow>, seed: u64) -> Self {
         let mut flows = flows;
         for flow in &mut flows {
             flow.wakeup = Some(flow.start);
@@ -196,7 +196,7 @@ impl Simulation {
     /// Runs until the time is over or all flows have sent everything.
     pub(super) fn run(&mut self, until: Duration) {
         loop {
-            let next = |(i, flow): (usize, &Flow)| flow.next_event().map(|at| (at, i));
+            let next = |(i, flow): (usize, &SimulatedFlow)| flow.next_event().map(|at| (at, i));
             let Some((at, i)) = self.flows.iter().enumerate().filter_map(next).min() else {
                 return;
             };
@@ -241,7 +241,7 @@ impl Simulation {
             flow.next_send = flow.next_send.max(now) + Duration::from_secs_f64(interval);
             let number = flow.first + flow.records.len() as u64;
             let is_last = burst >= flow.control.burst();
-            flow.records.push_back(Record {
+            flow.records.push_back(SimulatedPacketRecord {
                 sent_at: now,
                 delivered: flow.delivered,
                 delivered_at: if flow.records.is_empty() { now } else { flow.delivered_at },
@@ -310,7 +310,14 @@ impl Simulation {
         });
         let in_flight = flow.in_flight;
         let delivered = flow.delivered;
-        flow.control.on_ack(&Ack { now, record, received_at, delivered, in_flight, train });
+        flow.control.on_ack(&SimulatedAck {
+            now,
+            record,
+            received_at,
+            delivered,
+            in_flight,
+            train,
+        });
         self.declare_lost(i, number);
         let flow = &mut self.flows[i];
         while flow.records.front().is_some_and(|record| !record.is_open)

@@ -8,25 +8,28 @@
 
 use std::time::Duration;
 
-use super::competitors::{Bbr, Cubic};
-use super::simulation::{Ack, Control, Flow, PACKET, Path, Record, Simulation};
-use super::{Acked, Lost, Model, Sent};
+use super::competitors::{SimulatedBbr, SimulatedCubic};
+use super::simulation::{
+    BottleneckSimulation, PACKET, SimulatedAck, SimulatedBottleneck, SimulatedCongestionControl,
+    SimulatedFlow, SimulatedPacketRecord,
+};
+use super::{BurstAckEvent, BurstCongestionModel, BurstLossEvent, PacketSendState};
 
 /// The model, and its path's round-trip time without a queue.
-struct Modelled(Model, Duration);
+struct Modelled(BurstCongestionModel, Duration);
 
-impl Control for Modelled {
-    fn on_sent(&mut self, now: Duration) -> Option<Sent> {
+impl SimulatedCongestionControl for Modelled {
+    fn on_sent(&mut self, now: Duration) -> Option<PacketSendState> {
         Some(self.0.on_sent(now, PACKET as usize))
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &SimulatedAck) {
         if let Some(train) = ack.train {
             self.0.on_train(train);
         }
         self.0.on_ack(
             ack.now,
-            &Acked {
+            &BurstAckEvent {
                 newest: ack.record.model.expect("it is from on_sent"),
                 packets: 1,
                 bytes: PACKET,
@@ -38,9 +41,9 @@ impl Control for Modelled {
         );
     }
 
-    fn on_loss(&mut self, now: Duration, newest: &Record, packets: u64) {
+    fn on_loss(&mut self, now: Duration, newest: &SimulatedPacketRecord, packets: u64) {
         let newest = newest.model.expect("it is from on_sent");
-        self.0.on_loss(now, &Lost { newest, packets, bytes: packets * PACKET });
+        self.0.on_loss(now, &BurstLossEvent { newest, packets, bytes: packets * PACKET });
     }
 
     fn on_idle(&mut self) {
@@ -61,12 +64,12 @@ impl Control for Modelled {
 }
 
 /// A flow with the model that starts at a rate in Mbit/s.
-fn ours(start_mbit: Option<f64>, round_trip_ms: f64) -> Flow {
+fn ours(start_mbit: Option<f64>, round_trip_ms: f64) -> SimulatedFlow {
     let round_trip = Duration::from_secs_f64(round_trip_ms / 1e3);
-    let model = Model::new(start_mbit.map(|mbit| mbit * 125e3), PACKET as usize);
+    let model = BurstCongestionModel::new(start_mbit.map(|mbit| mbit * 125e3), PACKET as usize);
     let interval = (round_trip / 8).clamp(Duration::from_micros(200), Duration::from_millis(25));
     let control = Box::new(Modelled(model, round_trip));
-    Flow::new(control, round_trip_ms).with_ack_interval(interval)
+    SimulatedFlow::new(control, round_trip_ms).with_ack_interval(interval)
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -76,10 +79,10 @@ fn seconds(seconds: f64) -> Duration {
 /// The time until 99 % has arrived, less the delay, over the time on the line alone, in s; and the
 /// latter. Repair packets stand in for the rest.
 fn transfer(mib: u64, mbit: f64, queue_ms: f64, start: Option<f64>) -> (f64, f64) {
-    let mut path = Path::new(mbit, queue_ms);
+    let mut path = SimulatedBottleneck::new(mbit, queue_ms);
     path.loss = 0.0005;
     let flow = ours(start.map(|part| part * mbit), 300.0).with_bytes(mib << 20);
-    let mut simulation = Simulation::new(path, vec![flow], 1);
+    let mut simulation = BottleneckSimulation::new(path, vec![flow], 1);
     simulation.run(seconds(60.0));
     let done = simulation.flows[0].done_at.expect("it ends").as_secs_f64() - 0.15;
     (done, (mib << 20) as f64 * 8.0 / (mbit * 1e6))
@@ -110,10 +113,10 @@ fn it_uses_a_path_alone() {
         for loss in [0.0, 0.0005, 0.01] {
             for queue in [0.1, 0.5, 2.0] {
                 let queue_ms = f64::max(queue * round_trip, 2.0);
-                let mut path = Path::new(100.0, queue_ms);
+                let mut path = SimulatedBottleneck::new(100.0, queue_ms);
                 path.loss = loss;
                 let flow = ours(Some(80.0), round_trip);
-                let mut simulation = Simulation::new(path, vec![flow], 1);
+                let mut simulation = BottleneckSimulation::new(path, vec![flow], 1);
                 simulation.run(seconds(20.0));
                 let part = simulation.utilisation(1, 20);
                 let flow = &simulation.flows[0];
@@ -133,10 +136,10 @@ fn it_uses_a_path_alone() {
 fn a_loss_that_does_not_depend_on_the_rate_is_tolerated() {
     for round_trip in [10.0, 80.0, 300.0] {
         for loss in [0.03, 0.05, 0.1] {
-            let mut path = Path::new(100.0, 50.0);
+            let mut path = SimulatedBottleneck::new(100.0, 50.0);
             path.loss = loss;
             let flow = ours(Some(80.0), round_trip);
-            let mut simulation = Simulation::new(path, vec![flow], 1);
+            let mut simulation = BottleneckSimulation::new(path, vec![flow], 1);
             simulation.run(seconds(10.0));
             let part = simulation.utilisation(2, 10) / (1.0 - loss);
             assert!(part > 0.8, "{round_trip} ms, loss {loss}: {part:.3} of the path");
@@ -148,11 +151,11 @@ fn a_loss_that_does_not_depend_on_the_rate_is_tolerated() {
 fn it_follows_a_path_that_changes() {
     for round_trip in [20.0, 100.0, 300.0] {
         for (from, to) in [(100.0, 20.0), (20.0, 100.0), (100.0, 50.0), (50.0, 100.0)] {
-            let mut path = Path::new(from, 50.0);
+            let mut path = SimulatedBottleneck::new(from, 50.0);
             path.loss = 0.0005;
             path.changes = vec![(seconds(8.0), to * 125e3)];
             let flow = ours(Some(from), round_trip);
-            let mut simulation = Simulation::new(path, vec![flow], 1);
+            let mut simulation = BottleneckSimulation::new(path, vec![flow], 1);
             simulation.run(seconds(8.0));
             let before = simulation.flows[0].lost;
             simulation.run(seconds(16.0));
@@ -172,14 +175,14 @@ fn it_follows_a_path_that_changes() {
 
 #[test]
 fn an_application_that_sends_little_does_not_lower_the_rate() {
-    let mut model = Model::new(Some(1e6), 1500);
+    let mut model = BurstCongestionModel::new(Some(1e6), 1500);
     let mut now = Duration::from_secs(1);
     // A packet every 100 ms, with a round trip of 20 ms.
     for _ in 0..200 {
         let sent = model.on_sent(now, 1500);
         model.on_idle();
         now += Duration::from_millis(20);
-        let acked = Acked {
+        let acked = BurstAckEvent {
             newest: sent,
             packets: 1,
             bytes: 1500,
@@ -195,10 +198,10 @@ fn an_application_that_sends_little_does_not_lower_the_rate() {
 
 #[test]
 fn nothing_makes_the_rate_impossible() {
-    let mut random = sim::Rng::new(7);
+    let mut random = sim::SeededRng::new(7);
     for _ in 0..300 {
         let start = [None, Some(0.0), Some(f64::NAN), Some(1e12), Some(1.0)];
-        let mut model = Model::new(start[random.below(5) as usize], 1200);
+        let mut model = BurstCongestionModel::new(start[random.below(5) as usize], 1200);
         let mut now = Duration::ZERO;
         let mut open = Vec::new();
         for _ in 0..300 {
@@ -207,7 +210,7 @@ fn nothing_makes_the_rate_impossible() {
                 0..3 => open.push(model.on_sent(now, 1200)),
                 3 if !open.is_empty() => {
                     let newest = open.swap_remove(random.below(open.len() as u64) as usize);
-                    let acked = Acked {
+                    let acked = BurstAckEvent {
                         newest,
                         packets: 1 + random.below(3),
                         bytes: random.below(4000),
@@ -218,7 +221,7 @@ fn nothing_makes_the_rate_impossible() {
                 }
                 4 if !open.is_empty() => {
                     let newest = open.swap_remove(random.below(open.len() as u64) as usize);
-                    model.on_loss(now, &Lost { newest, packets: 1, bytes: 1200 });
+                    model.on_loss(now, &BurstLossEvent { newest, packets: 1, bytes: 1200 });
                 }
                 _ => model.on_train(random.below(1 << 40) as f64),
             }
@@ -231,12 +234,17 @@ fn nothing_makes_the_rate_impossible() {
 }
 
 /// The shares of our flow and of another one, the second to start being two seconds late.
-fn shares(other: impl Fn() -> Flow, mbit: f64, round_trip: f64, queue: f64) -> [[f64; 2]; 2] {
+fn shares(
+    other: impl Fn() -> SimulatedFlow,
+    mbit: f64,
+    round_trip: f64,
+    queue: f64,
+) -> [[f64; 2]; 2] {
     [0.0, 2.0].map(|ours_start| {
-        let path = Path::new(mbit, queue * round_trip);
+        let path = SimulatedBottleneck::new(mbit, queue * round_trip);
         let first = ours(Some(0.4 * mbit), round_trip).with_start(ours_start);
         let flows = vec![first, other().with_start(2.0 - ours_start)];
-        let mut simulation = Simulation::new(path, flows, 1);
+        let mut simulation = BottleneckSimulation::new(path, flows, 1);
         simulation.run(seconds(60.0));
         [0, 1].map(|i: usize| simulation.flows[i].mean_rate(15, 60) / (mbit * 125e3))
     })
@@ -244,7 +252,7 @@ fn shares(other: impl Fn() -> Flow, mbit: f64, round_trip: f64, queue: f64) -> [
 
 /// The least share, the part of runs in which both have half of an equal share, and the mean of
 /// Jain's index, over paths whose queue has 16 packets at least.
-fn fairness(other: impl Fn(f64, f64) -> Flow) -> [f64; 3] {
+fn fairness(other: impl Fn(f64, f64) -> SimulatedFlow) -> [f64; 3] {
     let (mut least, mut fair, mut jain, mut count) = (1.0_f64, 0.0, 0.0, 0.0);
     for mbit in [50.0, 200.0] {
         for round_trip in [10.0, 40.0, 100.0] {
@@ -275,7 +283,7 @@ fn it_shares_with_itself() {
 #[test]
 fn it_shares_with_cubic() {
     let [least, fair, jain] =
-        fairness(|_, round_trip| Flow::new(Box::<Cubic>::default(), round_trip));
+        fairness(|_, round_trip| SimulatedFlow::new(Box::<SimulatedCubic>::default(), round_trip));
     assert!(
         least > 0.2 && fair > 0.95 && jain > 0.9,
         "least share {least:.2}, fair {fair:.2}, index {jain:.2}"
@@ -287,18 +295,19 @@ fn it_shares_with_cubic() {
 #[test]
 fn cubic_keeps_its_share_even_if_it_sends_in_bursts() {
     let cubic = || {
-        let flow = Flow::new(Box::<Cubic>::default(), 40.0);
+        let flow = SimulatedFlow::new(Box::<SimulatedCubic>::default(), 40.0);
         flow.with_ack_interval(Duration::from_millis(3))
     };
     for (queue, least) in [(0.1, 0.2), (0.3, 0.3), (1.0, 0.3)] {
-        let beside = |other: Flow| {
+        let beside = |other: SimulatedFlow| {
             let flows = vec![cubic(), other.with_start(2.0)];
-            let mut simulation = Simulation::new(Path::new(50.0, queue * 40.0), flows, 1);
+            let mut simulation =
+                BottleneckSimulation::new(SimulatedBottleneck::new(50.0, queue * 40.0), flows, 1);
             simulation.run(seconds(60.0));
             simulation.flows[0].mean_rate(15, 60) / (50.0 * 125e3)
         };
         let model = beside(ours(Some(20.0), 40.0));
-        let bbr = beside(Flow::new(Box::<Bbr>::default(), 40.0));
+        let bbr = beside(SimulatedFlow::new(Box::<SimulatedBbr>::default(), 40.0));
         let own = beside(cubic());
         println!("queue {queue}: CUBIC {model:.2}, beside BBR {bbr:.2}, beside CUBIC {own:.2}");
         assert!(model > least && model > 3.0 * bbr, "queue {queue}: {model:.2}, {bbr:.2}");
@@ -309,7 +318,7 @@ fn cubic_keeps_its_share_even_if_it_sends_in_bursts() {
 #[test]
 fn it_shares_with_bbr() {
     let [least, fair, jain] =
-        fairness(|_, round_trip| Flow::new(Box::<Bbr>::default(), round_trip));
+        fairness(|_, round_trip| SimulatedFlow::new(Box::<SimulatedBbr>::default(), round_trip));
     assert!(
         least > 0.01 && fair > 0.3 && jain > 0.5,
         "least share {least:.2}, fair {fair:.2}, index {jain:.2}"
@@ -319,13 +328,14 @@ fn it_shares_with_bbr() {
 #[test]
 fn the_models_of_tcp_are_plausible() {
     // Two flows of one kind share; BBR takes most of a short queue from CUBIC (Ware et al. 2019).
-    let run = |flows: Vec<Flow>, queue_ms| {
-        let mut simulation = Simulation::new(Path::new(50.0, queue_ms), flows, 1);
+    let run = |flows: Vec<SimulatedFlow>, queue_ms| {
+        let mut simulation =
+            BottleneckSimulation::new(SimulatedBottleneck::new(50.0, queue_ms), flows, 1);
         simulation.run(seconds(60.0));
         [0, 1].map(|i: usize| simulation.flows[i].mean_rate(15, 60) / (50.0 * 125e3))
     };
-    let cubic = || Flow::new(Box::<Cubic>::default(), 40.0);
-    let bbr = || Flow::new(Box::<Bbr>::default(), 40.0);
+    let cubic = || SimulatedFlow::new(Box::<SimulatedCubic>::default(), 40.0);
+    let bbr = || SimulatedFlow::new(Box::<SimulatedBbr>::default(), 40.0);
     for flows in [vec![cubic(), cubic().with_start(2.0)], vec![bbr(), bbr().with_start(2.0)]] {
         let [a, b] = run(flows, 40.0);
         assert!(a.min(b) > 0.3 && a + b > 0.95, "{a:.2} {b:.2}");

@@ -3,23 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::blocks::Blocks;
+use crate::protocol::blocks::BurstStreamBlocks;
 
 /// The most gaps. Data that would make another is refused.
 const MAX_GAPS: usize = 8192;
 
 /// How much of what was read is kept: a generation.
-const KEPT: u64 = 256 << 10;
+const KEPT_FOR_REPAIR: u64 = 256 << 10;
 
 #[derive(Debug)]
-pub(in crate::protocol) struct ReceiveBuffer {
-    blocks: Blocks,
+pub(in crate::protocol) struct BurstReceiveBuffer {
+    blocks: BurstStreamBlocks,
     capacity: u64,
     read_to: u64,
     /// Everything before has arrived.
     arrived_to: u64,
     /// The ends of the parts that have arrived behind the first gap, by their starts.
-    ahead: BTreeMap<u64, u64>,
+    out_of_order: BTreeMap<u64, u64>,
     /// Where the stream ends, once that is known.
     end: Option<u64>,
     /// The highest window that was announced.
@@ -28,7 +28,7 @@ pub(in crate::protocol) struct ReceiveBuffer {
 
 /// What data was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Arrival {
+pub(in crate::protocol) enum BurstDataArrival {
     /// Some of it is new.
     New,
     /// All of it had arrived.
@@ -39,15 +39,15 @@ pub(in crate::protocol) enum Arrival {
     Violation,
 }
 
-impl ReceiveBuffer {
+impl BurstReceiveBuffer {
     pub(in crate::protocol) fn new(capacity: usize) -> Self {
         let capacity = capacity as u64;
         Self {
-            blocks: Blocks::default(),
+            blocks: BurstStreamBlocks::default(),
             capacity,
             read_to: 0,
             arrived_to: 0,
-            ahead: BTreeMap::new(),
+            out_of_order: BTreeMap::new(),
             end: None,
             announced: capacity,
         }
@@ -56,8 +56,10 @@ impl ReceiveBuffer {
     /// Whether it keeps within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(in crate::protocol) fn is_bounded(&self) -> bool {
-        let most = (self.capacity + KEPT).div_ceil(crate::protocol::blocks::BLOCK_LEN as u64) + 2;
-        self.blocks.count() as u64 <= most && self.ahead.len() <= MAX_GAPS + 1
+        let most = (self.capacity + KEPT_FOR_REPAIR)
+            .div_ceil(crate::protocol::blocks::BLOCK_LEN as u64)
+            + 2;
+        self.blocks.count() as u64 <= most && self.out_of_order.len() <= MAX_GAPS + 1
     }
 
     /// The number of bytes that can be read.
@@ -106,62 +108,66 @@ impl ReceiveBuffer {
         offset: u64,
         data: &[u8],
         is_end: bool,
-    ) -> Arrival {
+    ) -> BurstDataArrival {
         let end = offset + data.len() as u64;
-        let beyond = self.ahead.last_key_value().map_or(self.arrived_to, |(_, &end)| end);
+        let beyond = self.out_of_order.last_key_value().map_or(self.arrived_to, |(_, &end)| end);
         let is_contradiction = match self.end {
             Some(known) => end > known || is_end && end != known,
             None => is_end && end < beyond,
         };
         if end > self.announced || is_contradiction {
-            return Arrival::Violation;
+            return BurstDataArrival::Violation;
         }
         let is_known = data.is_empty()
             || end <= self.arrived_to
-            || self.ahead.range(..=offset).next_back().is_some_and(|(_, &known)| known >= end);
+            || self
+                .out_of_order
+                .range(..=offset)
+                .next_back()
+                .is_some_and(|(_, &known)| known >= end);
         if is_known && (!is_end || self.end.is_some()) {
-            return Arrival::Known;
+            return BurstDataArrival::Known;
         }
-        if offset > self.arrived_to && self.ahead.len() >= MAX_GAPS {
-            return Arrival::Refused;
+        if offset > self.arrived_to && self.out_of_order.len() >= MAX_GAPS {
+            return BurstDataArrival::Refused;
         }
         if is_end {
             self.end = Some(end);
         }
-        let kept = self.read_to.saturating_sub(KEPT);
+        let kept = self.read_to.saturating_sub(KEPT_FOR_REPAIR);
         if end > kept && !data.is_empty() {
             self.blocks.write(offset, data);
-            self.note(offset, end);
+            self.record_range(offset, end);
         }
-        Arrival::New
+        BurstDataArrival::New
     }
 
     /// Notes that a part has arrived.
-    fn note(&mut self, offset: u64, end: u64) {
+    fn record_range(&mut self, offset: u64, end: u64) {
         let (mut start, mut end) = (offset, end);
-        while let Some((&other, &other_end)) = self.ahead.range(..=end).next_back()
+        while let Some((&other, &other_end)) = self.out_of_order.range(..=end).next_back()
             && other_end >= start
         {
-            self.ahead.remove(&other);
+            self.out_of_order.remove(&other);
             start = start.min(other);
             end = end.max(other_end);
         }
         if start <= self.arrived_to {
             self.arrived_to = self.arrived_to.max(end);
         } else {
-            self.ahead.insert(start, end);
+            self.out_of_order.insert(start, end);
         }
     }
 
     /// Whether all of a part has arrived.
     pub(in crate::protocol) fn has(&self, start: u64, end: u64) -> bool {
         end <= self.arrived_to
-            || self.ahead.range(..=start).next_back().is_some_and(|(_, &known)| known >= end)
+            || self.out_of_order.range(..=start).next_back().is_some_and(|(_, &known)| known >= end)
     }
 
     /// Whether a part is kept as far as it has arrived.
     pub(in crate::protocol) fn is_kept(&self, start: u64) -> bool {
-        start >= self.read_to.saturating_sub(KEPT)
+        start >= self.read_to.saturating_sub(KEPT_FOR_REPAIR)
     }
 
     /// Copies a part that [has arrived](Self::has) and [is kept](Self::is_kept).
@@ -174,14 +180,14 @@ impl ReceiveBuffer {
         let len = usize::try_from(self.readable()).unwrap_or(usize::MAX).min(to.len());
         self.blocks.read(self.read_to, &mut to[..len]);
         self.read_to += len as u64;
-        self.blocks.release(self.read_to.saturating_sub(KEPT));
+        self.blocks.release(self.read_to.saturating_sub(KEPT_FOR_REPAIR));
         len
     }
 
     /// Reads and drops what has arrived.
     pub(in crate::protocol) fn discard(&mut self) {
         self.read_to = self.arrived_to;
-        self.blocks.release(self.read_to.saturating_sub(KEPT));
+        self.blocks.release(self.read_to.saturating_sub(KEPT_FOR_REPAIR));
     }
 }
 
@@ -193,16 +199,16 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_ends_once() {
-        let mut buffer = ReceiveBuffer::new(10);
-        assert_eq!(buffer.insert(8, b"ijk", false), Arrival::Violation);
-        assert_eq!(buffer.insert(4, b"efgh", false), Arrival::New);
-        assert_eq!(buffer.insert(5, b"fg", false), Arrival::Known);
-        assert_eq!(buffer.insert(0, b"abc", true), Arrival::Violation);
-        assert_eq!(buffer.insert(8, b"", true), Arrival::New);
-        assert_eq!(buffer.insert(7, b"", true), Arrival::Violation);
-        assert_eq!(buffer.insert(8, b"i", false), Arrival::Violation);
+        let mut buffer = BurstReceiveBuffer::new(10);
+        assert_eq!(buffer.insert(8, b"ijk", false), BurstDataArrival::Violation);
+        assert_eq!(buffer.insert(4, b"efgh", false), BurstDataArrival::New);
+        assert_eq!(buffer.insert(5, b"fg", false), BurstDataArrival::Known);
+        assert_eq!(buffer.insert(0, b"abc", true), BurstDataArrival::Violation);
+        assert_eq!(buffer.insert(8, b"", true), BurstDataArrival::New);
+        assert_eq!(buffer.insert(7, b"", true), BurstDataArrival::Violation);
+        assert_eq!(buffer.insert(8, b"i", false), BurstDataArrival::Violation);
         assert_eq!((buffer.stream_end(), buffer.readable()), (0, 0));
-        assert_eq!(buffer.insert(0, b"abcd", false), Arrival::New);
+        assert_eq!(buffer.insert(0, b"abcd", false), BurstDataArrival::New);
         assert_eq!((buffer.stream_end(), buffer.readable()), (9, 8));
         let mut read = [0; 10];
         assert_eq!((buffer.read(&mut read), &read[..8]), (8, &b"abcdefgh"[..]));
@@ -211,25 +217,29 @@ mod tests {
 
     #[test]
     fn its_gaps_are_bounded() {
-        let mut buffer = ReceiveBuffer::new(1 << 20);
+        let mut buffer = BurstReceiveBuffer::new(1 << 20);
         for gap in 0..MAX_GAPS as u64 {
-            assert_eq!(buffer.insert(2 * gap + 1, b"x", false), Arrival::New);
+            assert_eq!(buffer.insert(2 * gap + 1, b"x", false), BurstDataArrival::New);
         }
-        assert_eq!(buffer.insert(1 << 19, b"x", false), Arrival::Refused);
-        assert_eq!(buffer.insert(0, b"x", false), Arrival::New);
-        assert_eq!(buffer.insert(1 << 19, b"x", false), Arrival::New);
+        assert_eq!(buffer.insert(1 << 19, b"x", false), BurstDataArrival::Refused);
+        assert_eq!(buffer.insert(0, b"x", false), BurstDataArrival::New);
+        assert_eq!(buffer.insert(1 << 19, b"x", false), BurstDataArrival::New);
     }
 
     #[test]
     fn the_window_moves_with_the_reader() {
-        let mut buffer = ReceiveBuffer::new(8);
-        assert_eq!(buffer.insert(0, b"abcdefgh", false), Arrival::New);
+        let mut buffer = BurstReceiveBuffer::new(8);
+        assert_eq!(buffer.insert(0, b"abcdefgh", false), BurstDataArrival::New);
         assert_eq!((buffer.announce(), buffer.wants_announcement()), (8, false));
         buffer.read(&mut [0; 2]);
         assert!(buffer.wants_announcement());
-        assert_eq!(buffer.insert(8, b"i", false), Arrival::Violation, "it is not announced yet");
+        assert_eq!(
+            buffer.insert(8, b"i", false),
+            BurstDataArrival::Violation,
+            "it is not announced yet"
+        );
         assert_eq!((buffer.announce(), buffer.wants_announcement()), (10, false));
-        assert_eq!(buffer.insert(8, b"i", false), Arrival::New);
+        assert_eq!(buffer.insert(8, b"i", false), BurstDataArrival::New);
     }
 
     proptest! {
@@ -239,12 +249,12 @@ mod tests {
             reads in prop::collection::vec(0_usize..40, 80),
         ) {
             let stream: Vec<u8> = (0..=255).chain(0..=103).collect();
-            let mut buffer = ReceiveBuffer::new(1000);
+            let mut buffer = BurstReceiveBuffer::new(1000);
             let (mut arrived, mut read) = (vec![false; 360], Vec::<u8>::new());
             for ((start, len), count) in pieces.into_iter().zip(reads) {
                 let is_new = arrived[start..start + len].iter().any(|arrived| !arrived);
                 let arrival = buffer.insert(start as u64, &stream[start..start + len], false);
-                prop_assert_eq!(arrival == Arrival::New, is_new);
+                prop_assert_eq!(arrival == BurstDataArrival::New, is_new);
                 arrived[start..start + len].fill(true);
                 let mut to = vec![0; count];
                 let len = buffer.read(&mut to);

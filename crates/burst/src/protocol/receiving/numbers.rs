@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 const MAX_RANGES: usize = 8192;
 
 /// The number of acknowledgements that a range is in.
-const REPORTS: u8 = 4;
+const ACK_REPETITIONS: u8 = 4;
 
 /// Numbers without a gap.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct PacketNumberRange {
     first: u64,
     last: u64,
     /// In how many acknowledgements it was since it last changed.
@@ -19,17 +19,17 @@ struct Range {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Received {
+pub(in crate::protocol) struct ReceivedPacketNumbers {
     /// In ascending order; no two touch.
-    ranges: VecDeque<Range>,
+    ranges: VecDeque<PacketNumberRange>,
     /// All numbers before count as arrived.
-    floor: u64,
+    known_below: u64,
 }
 
-impl Received {
+impl ReceivedPacketNumbers {
     /// Whether a packet has arrived.
     pub(in crate::protocol) fn has(&self, number: u64) -> bool {
-        if number < self.floor {
+        if number < self.known_below {
             return true;
         }
         let at = self.ranges.partition_point(|range| range.last < number);
@@ -76,20 +76,21 @@ impl Received {
                 self.ranges[at].reports = 0;
             }
             (None, false) => {
-                self.ranges.insert(at, Range { first: number, last: number, reports: 0 });
+                self.ranges
+                    .insert(at, PacketNumberRange { first: number, last: number, reports: 0 });
             }
         }
         if self.ranges.len() > MAX_RANGES
             && let Some(range) = self.ranges.pop_front()
         {
-            self.floor = range.last + 1;
+            self.known_below = range.last + 1;
         }
     }
 
     /// The first and the last number of the ranges that are still to be reported, the newest first.
     /// What is taken counts as reported.
-    pub(in crate::protocol) fn report(&mut self) -> impl Iterator<Item = (u64, u64)> {
-        self.ranges.iter_mut().rev().filter(|range| range.reports < REPORTS).map(|range| {
+    pub(in crate::protocol) fn next_ack_ranges(&mut self) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter_mut().rev().filter(|range| range.reports < ACK_REPETITIONS).map(|range| {
             range.reports += 1;
             (range.first, range.last)
         })
@@ -106,28 +107,28 @@ mod tests {
 
     #[test]
     fn a_range_is_reported_four_times_and_again_when_it_changes() {
-        let mut received = Received::default();
+        let mut received = ReceivedPacketNumbers::default();
         for number in [1, 2, 3, 7, 9] {
             received.insert(number);
         }
-        for _ in 0..REPORTS {
-            assert!(received.report().eq([(9, 9), (7, 7), (1, 3)]));
+        for _ in 0..ACK_REPETITIONS {
+            assert!(received.next_ack_ranges().eq([(9, 9), (7, 7), (1, 3)]));
         }
-        assert_eq!(received.report().next(), None);
+        assert_eq!(received.next_ack_ranges().next(), None);
         received.insert(8);
         received.insert(0);
-        assert!(received.report().eq([(7, 9), (0, 3)]));
+        assert!(received.next_ack_ranges().eq([(7, 9), (0, 3)]));
         // What does not fit is in the next.
-        assert_eq!(received.report().next(), Some((7, 9)));
+        assert_eq!(received.next_ack_ranges().next(), Some((7, 9)));
         for _ in 0..2 {
-            assert!(received.report().take(1).eq([(7, 9)]));
+            assert!(received.next_ack_ranges().take(1).eq([(7, 9)]));
         }
-        assert!(received.report().eq([(0, 3)]));
+        assert!(received.next_ack_ranges().eq([(0, 3)]));
     }
 
     #[test]
     fn it_is_bounded() {
-        let mut received = Received::default();
+        let mut received = ReceivedPacketNumbers::default();
         for number in 0..2 * MAX_RANGES as u64 {
             received.insert(2 * number + 1);
         }
@@ -139,7 +140,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set(numbers in prop::collection::vec(0_u64..100, 0..100)) {
-            let (mut received, mut set) = (Received::default(), BTreeSet::new());
+            let (mut received, mut set) = (ReceivedPacketNumbers::default(), BTreeSet::new());
             for number in numbers {
                 prop_assert_eq!(received.has(number), !set.insert(number));
                 if !received.has(number) {

@@ -2,26 +2,26 @@
 
 use std::collections::VecDeque;
 
-use super::buffer::ReceiveBuffer;
-use crate::protocol::frame::{Generation, Repair};
+use super::buffer::BurstReceiveBuffer;
+use crate::protocol::frame::{RepairFrame, RepairGeneration};
 use crate::protocol::repair;
 
 /// The most symbols that are kept. The oldest are dropped first.
 const MAX_KEPT: usize = 256;
 
 #[derive(Debug)]
-struct Kept {
-    generation: Generation,
+struct BufferedRepairSymbol {
+    generation: RepairGeneration,
     index: u8,
     symbol: Box<[u8]>,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Recovery {
-    kept: VecDeque<Kept>,
+pub(in crate::protocol) struct RepairSymbolBuffer {
+    kept: VecDeque<BufferedRepairSymbol>,
 }
 
-impl Recovery {
+impl RepairSymbolBuffer {
     /// Whether it keeps within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(in crate::protocol) fn is_bounded(&self) -> bool {
@@ -29,8 +29,12 @@ impl Recovery {
     }
 
     /// Keeps a symbol if anything is missing that it may repair. Returns whether it is kept.
-    pub(in crate::protocol) fn add(&mut self, repair: &Repair<'_>, buffer: &ReceiveBuffer) -> bool {
-        let Repair { generation, index, symbol } = *repair;
+    pub(in crate::protocol) fn add(
+        &mut self,
+        repair: &RepairFrame<'_>,
+        buffer: &BurstReceiveBuffer,
+    ) -> bool {
+        let RepairFrame { generation, index, symbol } = *repair;
         if is_useless(&generation, buffer)
             || self.kept.iter().any(|kept| kept.generation == generation && kept.index == index)
         {
@@ -42,7 +46,7 @@ impl Recovery {
         if self.kept.len() >= MAX_KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back(Kept { generation, index, symbol: symbol.into() });
+        self.kept.push_back(BufferedRepairSymbol { generation, index, symbol: symbol.into() });
         true
     }
 
@@ -51,9 +55,11 @@ impl Recovery {
     pub(in crate::protocol) fn recover(
         &mut self,
         at: u64,
-        buffer: &ReceiveBuffer,
+        buffer: &BurstReceiveBuffer,
     ) -> Vec<(u64, Vec<u8>, bool)> {
-        let is_within = |kept: &&Kept| kept.generation.start <= at && at <= kept.generation.end();
+        let is_within = |kept: &&BufferedRepairSymbol| {
+            kept.generation.start <= at && at <= kept.generation.end()
+        };
         let Some(generation) = self.kept.iter().find(is_within).map(|kept| kept.generation) else {
             return Vec::new();
         };
@@ -71,16 +77,17 @@ impl Recovery {
 
     fn decode(
         &self,
-        generation: &Generation,
+        generation: &RepairGeneration,
         missing: &[usize],
-        buffer: &ReceiveBuffer,
+        buffer: &BurstReceiveBuffer,
     ) -> Vec<(u64, Vec<u8>, bool)> {
         if missing.is_empty() {
             return vec![(generation.end(), Vec::new(), generation.is_end)];
         }
         let symbols = generation.symbols();
         let repair_symbols = usize::from(generation.repair_symbols);
-        let mut decoder = repair::Decoder::new(symbols, repair_symbols, generation.symbol_len);
+        let mut decoder =
+            repair::RepairDecoder::new(symbols, repair_symbols, generation.symbol_len);
         let mut symbol = vec![0; generation.symbol_len];
         for index in 0..symbols {
             if !missing.contains(&index) {
@@ -104,13 +111,13 @@ impl Recovery {
 }
 
 /// Whether nothing is missing, or what has arrived is not kept.
-fn is_useless(generation: &Generation, buffer: &ReceiveBuffer) -> bool {
+fn is_useless(generation: &RepairGeneration, buffer: &BurstReceiveBuffer) -> bool {
     let has_all = buffer.has(generation.start, generation.end());
     has_all && (!generation.is_end || buffer.is_complete()) || !buffer.is_kept(generation.start)
 }
 
 /// The symbols of which something is missing.
-fn missing(generation: &Generation, buffer: &ReceiveBuffer) -> Vec<usize> {
+fn missing(generation: &RepairGeneration, buffer: &BurstReceiveBuffer) -> Vec<usize> {
     (0..generation.symbols())
         .filter(|&index| {
             let (start, end) = bounds(generation, index);
@@ -120,7 +127,7 @@ fn missing(generation: &Generation, buffer: &ReceiveBuffer) -> Vec<usize> {
 }
 
 /// The part of the stream that is a symbol.
-fn bounds(generation: &Generation, index: usize) -> (u64, u64) {
+fn bounds(generation: &RepairGeneration, index: usize) -> (u64, u64) {
     let start = generation.start + (index * generation.symbol_len) as u64;
     (start, (start + generation.symbol_len as u64).min(generation.end()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::train::Train;
+use crate::protocol::train::PacketTrain;
 
 /// Shorter trains say too little.
 const MIN_PACKETS: u32 = 16;
@@ -11,14 +11,14 @@ const MIN_PACKETS: u32 = 16;
 const MAX_PACKETS: u64 = 256;
 
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Trains {
+pub(in crate::protocol) struct TrainRateMeter {
     /// The number of the train's first packet, the train, and how many of it have arrived.
-    current: Option<(u64, Train, u32)>,
+    current: Option<(u64, PacketTrain, u32)>,
     /// The rate of the last train that is complete, in bytes/s, if it is not reported.
     rate: Option<f64>,
 }
 
-impl Trains {
+impl TrainRateMeter {
     /// A packet of `len` bytes has arrived, the first of a train if `is_first`.
     pub(in crate::protocol) fn add(
         &mut self,
@@ -35,7 +35,7 @@ impl Trains {
             {
                 self.rate = Some(estimate.rate);
             }
-            self.current = Some((number, Train::new(), 0));
+            self.current = Some((number, PacketTrain::new(), 0));
         }
         let Some((first, train, packets)) = &mut self.current else { return };
         let position = number.checked_sub(*first).filter(|position| *position < MAX_PACKETS);

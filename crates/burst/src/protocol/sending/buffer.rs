@@ -1,19 +1,24 @@
 //! The stream to the peer: what was written and is not acknowledged.
 
-use crate::protocol::blocks::Blocks;
+use crate::protocol::blocks::BurstStreamBlocks;
 
 #[derive(Debug)]
-pub(super) struct SendBuffer {
-    blocks: Blocks,
+pub(super) struct BurstSendBuffer {
+    blocks: BurstStreamBlocks,
     capacity: u64,
     /// Everything before has arrived at the peer.
     acked_to: u64,
     written_to: u64,
 }
 
-impl SendBuffer {
+impl BurstSendBuffer {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { blocks: Blocks::default(), capacity: capacity as u64, acked_to: 0, written_to: 0 }
+        Self {
+            blocks: BurstStreamBlocks::default(),
+            capacity: capacity as u64,
+            acked_to: 0,
+            written_to: 0,
+        }
     }
 
     /// Everything before this offset has arrived.
@@ -61,7 +66,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_by_what_is_not_acknowledged() {
-        let mut buffer = SendBuffer::new(8);
+        let mut buffer = BurstSendBuffer::new(8);
         assert_eq!((buffer.write(b"abcdef"), buffer.write(b"ghij")), (6, 2));
         assert_eq!((buffer.write(b"x"), buffer.has_room()), (0, false));
         buffer.acknowledge(3);

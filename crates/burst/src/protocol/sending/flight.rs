@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use udp::Probe;
+use udp::MtuProbe;
 
-use super::round_trip::RoundTrip;
-use crate::protocol::frame::Ack;
+use super::round_trip::BurstRttEstimator;
+use crate::protocol::frame::BurstAckFrame;
 use crate::protocol::rate;
 
 /// The reorder window is at least this.
@@ -17,7 +17,7 @@ const INITIAL_REORDER_SHARE: u32 = 8;
 
 /// What a packet has that matters when it is acknowledged or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Content {
+pub(in crate::protocol) enum BurstPacketContent {
     /// Bytes of the stream.
     Stream { offset: u64, len: u16 },
     /// What is not sent again.
@@ -27,46 +27,46 @@ pub(in crate::protocol) enum Content {
     /// A report of a train, until one arrives.
     TrainReport,
     /// A probe of the path's MTU.
-    MtuProbe(Probe),
+    MtuProbe(MtuProbe),
     /// Nothing that elicits an acknowledgement.
     Nothing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SentPacketState {
     Outstanding,
     Lost,
     Done,
 }
 
 #[derive(Debug)]
-struct Sent {
+struct BurstSentPacket {
     at: Duration,
     bytes: u32,
-    content: Content,
+    content: BurstPacketContent,
     /// `None` if the rate does not depend on what becomes of it.
-    model: Option<rate::Sent>,
-    state: State,
+    model: Option<rate::PacketSendState>,
+    state: SentPacketState,
 }
 
 /// Packets of which something has become known.
 #[derive(Debug)]
-pub(in crate::protocol) struct Summary {
+pub(in crate::protocol) struct AckLossSummary {
     pub(in crate::protocol) packets: u64,
     pub(in crate::protocol) bytes: u64,
     /// Of the newest of those that the rate depends on.
-    pub(in crate::protocol) newest: Option<rate::Sent>,
+    pub(in crate::protocol) newest: Option<rate::PacketSendState>,
     /// When the acknowledgement's largest packet was sent, if that is new.
     pub(in crate::protocol) largest_sent_at: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(in crate::protocol) struct Flight {
+pub(in crate::protocol) struct BurstPacketsInFlight {
     /// By number, from `first` on.
-    packets: VecDeque<Sent>,
+    packets: VecDeque<BurstSentPacket>,
     first: u64,
     /// Packets before this number are not outstanding.
-    judged_to: u64,
+    loss_checked_to: u64,
     /// The number of packets that are outstanding.
     outstanding: usize,
     largest_acked: Option<u64>,
@@ -75,12 +75,12 @@ pub(in crate::protocol) struct Flight {
     reorder_share: u32,
 }
 
-impl Flight {
+impl BurstPacketsInFlight {
     pub(in crate::protocol) fn new() -> Self {
         Self {
             packets: VecDeque::new(),
             first: 0,
-            judged_to: 0,
+            loss_checked_to: 0,
             outstanding: 0,
             largest_acked: None,
             newest_acked_at: Duration::ZERO,
@@ -102,18 +102,18 @@ impl Flight {
         &mut self,
         now: Duration,
         bytes: usize,
-        content: Content,
-        model: Option<rate::Sent>,
+        content: BurstPacketContent,
+        model: Option<rate::PacketSendState>,
     ) {
-        let is_eliciting = content != Content::Nothing;
+        let is_eliciting = content != BurstPacketContent::Nothing;
         self.outstanding += usize::from(is_eliciting);
-        let state = if is_eliciting { State::Outstanding } else { State::Done };
+        let state = if is_eliciting { SentPacketState::Outstanding } else { SentPacketState::Done };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.packets.push_back(Sent { at: now, bytes, content, model, state });
+        self.packets.push_back(BurstSentPacket { at: now, bytes, content, model, state });
     }
 
     /// The path is another one: what becomes of the packets that were sent says nothing of it.
-    pub(in crate::protocol) fn leave_path(&mut self) {
+    pub(in crate::protocol) fn detach_from_model(&mut self) {
         for packet in &mut self.packets {
             packet.model = None;
         }
@@ -123,14 +123,15 @@ impl Flight {
     /// that were not sent.
     pub(in crate::protocol) fn acknowledge(
         &mut self,
-        ack: &Ack<'_>,
-        mut arrived: impl FnMut(Content),
-    ) -> Option<Summary> {
+        ack: &BurstAckFrame<'_>,
+        mut arrived: impl FnMut(BurstPacketContent),
+    ) -> Option<AckLossSummary> {
         let next = self.next_number();
         if ack.largest >= next || ack.ranges().any(|(_, last)| last >= next) {
             return None;
         }
-        let mut summary = Summary { packets: 0, bytes: 0, newest: None, largest_sent_at: None };
+        let mut summary =
+            AckLossSummary { packets: 0, bytes: 0, newest: None, largest_sent_at: None };
         let mut newest = 0;
         for (first, last) in ack.ranges() {
             if last < self.first {
@@ -139,8 +140,8 @@ impl Flight {
             for number in (first.max(self.first)..=last).rev() {
                 let packet = &mut self.packets[position(number - self.first)];
                 match packet.state {
-                    State::Done => continue,
-                    State::Outstanding => {
+                    SentPacketState::Done => continue,
+                    SentPacketState::Outstanding => {
                         self.outstanding -= 1;
                         if let Some(model) = packet.model {
                             summary.packets += 1;
@@ -151,9 +152,9 @@ impl Flight {
                         }
                     }
                     // Reordered by more than the window.
-                    State::Lost => self.reorder_share = (self.reorder_share / 2).max(1),
+                    SentPacketState::Lost => self.reorder_share = (self.reorder_share / 2).max(1),
                 }
-                packet.state = State::Done;
+                packet.state = SentPacketState::Done;
                 if number == ack.largest {
                     summary.largest_sent_at = Some(packet.at);
                 }
@@ -167,28 +168,29 @@ impl Flight {
     }
 
     /// How much later than others a packet may arrive.
-    fn reorder_window(&self, round_trip: &RoundTrip) -> Duration {
+    fn reorder_window(&self, round_trip: &BurstRttEstimator) -> Duration {
         (round_trip.expected() / self.reorder_share).max(MIN_REORDER_WINDOW)
     }
 
     /// Finds packets that are lost. Calls `lost` with each.
-    pub(in crate::protocol) fn judge(
+    pub(in crate::protocol) fn detect_losses(
         &mut self,
         now: Duration,
-        round_trip: &RoundTrip,
-        mut lost: impl FnMut(Content),
-    ) -> Summary {
-        let mut summary = Summary { packets: 0, bytes: 0, newest: None, largest_sent_at: None };
+        round_trip: &BurstRttEstimator,
+        mut lost: impl FnMut(BurstPacketContent),
+    ) -> AckLossSummary {
+        let mut summary =
+            AckLossSummary { packets: 0, bytes: 0, newest: None, largest_sent_at: None };
         let window = self.reorder_window(round_trip);
         let late = round_trip.longest() + window;
         let newest_acked_at = self.newest_acked_at;
-        while let Some(packet) = self.unjudged() {
-            if packet.state == State::Outstanding {
+        while let Some(packet) = self.next_loss_candidate() {
+            if packet.state == SentPacketState::Outstanding {
                 let is_late = now >= packet.at + late;
                 if !is_late && packet.at + window > newest_acked_at {
                     break;
                 }
-                packet.state = State::Lost;
+                packet.state = SentPacketState::Lost;
                 let (content, bytes, model) = (packet.content, packet.bytes, packet.model);
                 self.outstanding -= 1;
                 if let Some(model) = model {
@@ -198,24 +200,24 @@ impl Flight {
                 }
                 lost(content);
             }
-            self.judged_to += 1;
+            self.loss_checked_to += 1;
         }
         self.forget(now, round_trip);
         summary
     }
 
     /// The first packet that may be outstanding, if a later one was acknowledged.
-    fn unjudged(&mut self) -> Option<&mut Sent> {
-        self.judged_to = self.judged_to.max(self.first);
-        if self.largest_acked.is_none_or(|largest| self.judged_to >= largest) {
+    fn next_loss_candidate(&mut self) -> Option<&mut BurstSentPacket> {
+        self.loss_checked_to = self.loss_checked_to.max(self.first);
+        if self.largest_acked.is_none_or(|largest| self.loss_checked_to >= largest) {
             return None;
         }
-        self.packets.get_mut(position(self.judged_to - self.first))
+        self.packets.get_mut(position(self.loss_checked_to - self.first))
     }
 
     /// When the next packet is lost, unless an acknowledgement comes.
-    pub(in crate::protocol) fn loss_at(&self, round_trip: &RoundTrip) -> Option<Duration> {
-        let next = self.judged_to.max(self.first);
+    pub(in crate::protocol) fn loss_at(&self, round_trip: &BurstRttEstimator) -> Option<Duration> {
+        let next = self.loss_checked_to.max(self.first);
         if self.largest_acked.is_none_or(|largest| next >= largest) {
             return None;
         }
@@ -224,12 +226,12 @@ impl Flight {
     }
 
     /// Forgets packets that are done, and lost ones that will not arrive any more.
-    fn forget(&mut self, now: Duration, round_trip: &RoundTrip) {
+    fn forget(&mut self, now: Duration, round_trip: &BurstRttEstimator) {
         let keep = round_trip.longest() * 2;
         while let Some(packet) = self.packets.front() {
             match packet.state {
-                State::Done => {}
-                State::Lost if packet.at + keep < now => {}
+                SentPacketState::Done => {}
+                SentPacketState::Lost if packet.at + keep < now => {}
                 _ => break,
             }
             self.packets.pop_front();
@@ -240,7 +242,9 @@ impl Flight {
     /// The bytes of the stream that were sent first of those that are outstanding.
     pub(in crate::protocol) fn oldest_stream(&self) -> Option<(u64, u16)> {
         self.packets.iter().find_map(|packet| match (packet.state, packet.content) {
-            (State::Outstanding, Content::Stream { offset, len }) => Some((offset, len)),
+            (SentPacketState::Outstanding, BurstPacketContent::Stream { offset, len }) => {
+                Some((offset, len))
+            }
             _ => None,
         })
     }

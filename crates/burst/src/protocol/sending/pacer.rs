@@ -6,7 +6,7 @@ use std::time::Duration;
 const MAX_CATCH_UP_S: f64 = 0.004;
 
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Pacer {
+pub(in crate::protocol) struct TrainPacer {
     /// The bytes that the rate allows, negative after a packet that was longer.
     tokens: f64,
     at: Duration,
@@ -15,7 +15,7 @@ pub(in crate::protocol) struct Pacer {
     is_first: bool,
 }
 
-impl Pacer {
+impl TrainPacer {
     /// Whether a packet may be sent now, at a rate in bytes/s and with trains of `train` bytes.
     pub(in crate::protocol) fn may_send(&mut self, now: Duration, rate: f64, train: f64) -> bool {
         let most = (rate * MAX_CATCH_UP_S).max(2.0 * train);
@@ -63,7 +63,7 @@ mod tests {
     fn the_rate_is_kept() {
         for rate in [1e5_f64, 1.25e7, 1.25e8, 1.25e9] {
             let train = (rate * 0.5e-3).clamp(1500.0, 64_000.0);
-            let mut pacer = Pacer::default();
+            let mut pacer = TrainPacer::default();
             let (mut now, mut sent, mut trains) = (Duration::ZERO, 0, 0);
             while now < Duration::from_secs(1) {
                 let before = sent;
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_late_train_is_longer_but_not_by_much() {
-        let mut pacer = Pacer::default();
+        let mut pacer = TrainPacer::default();
         pacer.may_send(Duration::from_secs(1), 1e6, 1500.0);
         let mut sent = 0;
         while pacer.may_send(Duration::from_secs(10), 1e6, 1500.0) {

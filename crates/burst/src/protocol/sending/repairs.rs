@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::buffer::SendBuffer;
-use crate::protocol::frame::{self, Generation, MAX_REPAIR_SYMBOLS, MAX_SYMBOLS, Repair};
+use super::buffer::BurstSendBuffer;
+use crate::protocol::frame::{
+    self, MAX_REPAIR_SYMBOLS, MAX_SYMBOLS, RepairFrame, RepairGeneration,
+};
 use crate::protocol::repair;
 
 /// Bytes of the stream that are sent for the first time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
+pub(super) struct NewStreamChunk {
     pub(super) offset: u64,
     pub(super) len: usize,
     /// The bytes that fit into a packet.
@@ -21,16 +23,16 @@ pub(super) struct Chunk {
 const MAX_CREDIT: f64 = 64.0;
 
 /// The repair symbols that each packet of the stream allows.
-const CREDIT: f64 = 0.125;
+const CREDIT_PER_PACKET: f64 = 0.125;
 
 /// The probability that a transfer needs another round trip.
 const FAILURE: f64 = 0.1;
 
 /// Losses are counted over so many packets at least. Before the first, one in 1,000 is assumed.
-const COUNTED: f64 = 20_000.0;
+const MIN_LOSS_SAMPLE: f64 = 20_000.0;
 
 #[derive(Debug)]
-pub(super) struct Repairs {
+pub(super) struct RepairSymbolQueue {
     /// The generation that grows: where it starts, the length of its symbols, its length.
     open: Option<(u64, usize, usize)>,
     ready: VecDeque<Vec<u8>>,
@@ -39,14 +41,14 @@ pub(super) struct Repairs {
     lost: f64,
 }
 
-impl Default for Repairs {
+impl Default for RepairSymbolQueue {
     fn default() -> Self {
         let ready = VecDeque::new();
         Self { open: None, ready, credit: MAX_CREDIT, packets: 1000.0, lost: 1.0 }
     }
 }
 
-impl Repairs {
+impl RepairSymbolQueue {
     /// Packets have arrived.
     pub(super) fn on_arrived(&mut self, packets: u64) {
         self.count(packets, 0);
@@ -61,7 +63,7 @@ impl Repairs {
     fn count(&mut self, packets: u64, lost: u64) {
         self.packets += packets as f64;
         self.lost += lost as f64;
-        if self.packets > COUNTED {
+        if self.packets > MIN_LOSS_SAMPLE {
             self.packets /= 2.0;
             self.lost /= 2.0;
         }
@@ -82,13 +84,13 @@ impl Repairs {
     /// the buffer is empty (`is_last`). So many bytes are protected in all.
     pub(super) fn on_sent(
         &mut self,
-        chunk: &Chunk,
+        chunk: &NewStreamChunk,
         is_tail: bool,
         is_last: bool,
         protected: f64,
-        buffer: &SendBuffer,
+        buffer: &BurstSendBuffer,
     ) {
-        self.credit = (self.credit + CREDIT).min(MAX_CREDIT);
+        self.credit = (self.credit + CREDIT_PER_PACKET).min(MAX_CREDIT);
         let (start, symbol_len, len) = match self.open.take() {
             // The path's MTU has changed.
             Some((_, symbol_len, _)) if symbol_len != chunk.longest => return,
@@ -116,8 +118,8 @@ impl Repairs {
         }
         self.credit -= f64::from(repair_symbols);
         let is_end = chunk.is_end;
-        let generation = Generation { start, len, symbol_len, is_end, repair_symbols };
-        let mut encoder = repair::Encoder::new(symbols, count);
+        let generation = RepairGeneration { start, len, symbol_len, is_end, repair_symbols };
+        let mut encoder = repair::RepairEncoder::new(symbols, count);
         let mut symbol = vec![0; symbol_len];
         for index in 0..symbols {
             let at = start + (index * symbol_len) as u64;
@@ -129,7 +131,7 @@ impl Repairs {
         for (index, symbol) in (0..repair_symbols).zip(encoder.packets()) {
             let mut frames = Vec::with_capacity(symbol_len + frame::REPAIR_OVERHEAD);
             let symbol = symbol.as_ref();
-            frame::write_repair(&Repair { generation, index, symbol }, &mut frames);
+            frame::write_repair(&RepairFrame { generation, index, symbol }, &mut frames);
             self.ready.push_back(frames);
         }
     }

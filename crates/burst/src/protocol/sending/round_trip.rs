@@ -12,13 +12,13 @@ pub(in crate::protocol) const MAX_ACK_DELAY: Duration = Duration::from_millis(25
 const MAX_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct RoundTrip {
+pub(in crate::protocol) struct BurstRttEstimator {
     smoothed: Option<Duration>,
     variation: Duration,
     latest: Duration,
 }
 
-impl RoundTrip {
+impl BurstRttEstimator {
     pub(in crate::protocol) fn add(&mut self, round_trip: Duration) {
         self.latest = round_trip;
         let Some(smoothed) = self.smoothed else {

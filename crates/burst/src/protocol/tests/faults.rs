@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{Error, Waiting};
+use super::super::{BurstWaitReason, Error};
 use super::pair::{Pair, Path};
 
 fn path() -> Path {
@@ -38,8 +38,8 @@ fn a_path_that_dies_is_noticed_by_both_ends() {
         let (error, at) = failure(&mut pair, end);
         let Error::Silent { waiting, .. } = error else { panic!("{error}") };
         match (end, waiting) {
-            (0, Waiting::Acknowledgements(bytes)) => assert!(bytes > 1_000_000),
-            (1, Waiting::Data) => {}
+            (0, BurstWaitReason::Acknowledgements(bytes)) => assert!(bytes > 1_000_000),
+            (1, BurstWaitReason::Data) => {}
             _ => panic!("{waiting:?}"),
         }
         assert!(at > Duration::from_secs(60) && at < Duration::from_secs(62), "{at:?}");

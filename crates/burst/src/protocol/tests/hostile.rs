@@ -1,11 +1,11 @@
 //! Attackers on the path, who see everything and send what they like.
 
 use super::pair::Attacker;
-use sim::Rng;
+use sim::SeededRng;
 
 /// Sends changed copies of what it sees, copies of what it has seen before, and random bytes.
 pub(super) fn attacker(seed: u64) -> Attacker {
-    let mut rng = Rng::new(seed ^ 0xbad);
+    let mut rng = SeededRng::new(seed ^ 0xbad);
     let mut seen: Vec<Vec<u8>> = Vec::new();
     Box::new(move |datagram| {
         if seen.len() < 100 || rng.chance(1) {

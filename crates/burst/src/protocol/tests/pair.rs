@@ -4,12 +4,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::Generator;
-use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng};
-use udp::streams::{Connection as _, Datagram, Endpoint, Load, Phase, Read, Routed, Statistics};
+use keys::IdentitySecretKey;
+use sharing::RandomGenerator;
+use sim::{
+    LinkBottleneck, SeededRng, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent,
+};
+use udp::streams::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection as _, UdpStreamEndpoint,
+    UdpStreamPhase, UdpStreamRead, UdpStreamStatistics,
+};
 
-use super::super::{Config, Connection, Error, Listener, ListenerSecurity, Security};
+use super::super::{
+    BurstConfig, BurstConnection, BurstListener, BurstListenerSecurity, BurstSecurity, Error,
+};
 
 /// Both directions of a path.
 #[derive(Clone, Copy, Debug)]
@@ -34,26 +42,26 @@ impl Path {
 
     /// Any path.
     pub(super) fn drawn(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let min_delay = rng.between(Duration::from_micros(10), Duration::from_millis(150));
+        let mut rng = SeededRng::new(seed);
+        let min_delay = rng.duration_between(Duration::from_micros(10), Duration::from_millis(150));
         Self {
             min_delay,
-            max_delay: min_delay + rng.between(Duration::ZERO, Duration::from_millis(20)),
+            max_delay: min_delay + rng.duration_between(Duration::ZERO, Duration::from_millis(20)),
             loss_ppm: [0, 500, 10_000, 100_000, 300_000][rng.index(5)],
             duplication_permille: [0, 0, 10, 200][rng.index(4)],
             rate_bps: [None, Some(1_000_000), Some(20_000_000), Some(1_000_000_000)][rng.index(4)],
         }
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions {
+    fn conditions(&self) -> SimulatedLinkConditions {
+        SimulatedLinkConditions {
             duplication_permille: self.duplication_permille,
-            bottleneck: self.rate_bps.map(|rate_bps| Bottleneck {
+            bottleneck: self.rate_bps.map(|rate_bps| LinkBottleneck {
                 rate_bps,
                 max_queue: Duration::from_millis(100),
                 is_policed: false,
             }),
-            ..Conditions::delayed(self.min_delay, self.max_delay)
+            ..SimulatedLinkConditions::delayed(self.min_delay, self.max_delay)
         }
     }
 }
@@ -74,24 +82,24 @@ pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 
 /// The two ends of a connection.
 pub(super) struct Pair {
-    network: Network<()>,
+    network: SimulatedNetwork<()>,
     /// Which datagrams are lost or late.
-    losses: Rng,
+    losses: SeededRng,
     loss_ppm: u64,
     late: (u64, Duration),
     /// To the listener and to the client.
-    links: [LinkId; 2],
-    client: Connection,
-    listener: Listener,
+    links: [SimulatedLinkId; 2],
+    client: BurstConnection,
+    listener: BurstListener,
     /// The listener's end.
-    server: Option<(u64, Box<dyn udp::streams::Connection>)>,
+    server: Option<(u64, Box<dyn udp::streams::UdpStreamConnection>)>,
     /// Listener's ends of hellos, whose client is not proven.
-    unproven: Vec<(u64, Box<dyn udp::streams::Connection>)>,
+    unproven: Vec<(u64, Box<dyn udp::streams::UdpStreamConnection>)>,
     /// The client's port.
     port: u16,
     moves_at: Option<Duration>,
     /// The listener's.
-    load: Load,
+    load: ListenerLoad,
     /// Makes datagrams that arrive besides each one.
     attacker: Option<Attacker>,
 }
@@ -99,33 +107,33 @@ pub(super) struct Pair {
 impl Pair {
     /// A client that is about to send its hello.
     pub(super) fn connect(seed: u64, path: Path, is_encrypted: bool) -> Self {
-        let mut network = Network::new(seed);
+        let mut network = SimulatedNetwork::new(seed);
         let links = [(); 2].map(|()| {
-            let link = network.link(path.min_delay, path.max_delay);
+            let link = network.add_link(path.min_delay, path.max_delay);
             *network.conditions_mut(link) = path.conditions();
             link
         });
-        let config = Config {
+        let config = BurstConfig {
             connect_timeout: Duration::from_secs(60),
             silence_timeout: Duration::from_secs(60),
-            ..Config::default()
+            ..BurstConfig::default()
         };
-        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+        let (one, two) = (IdentitySecretKey::new(&[1; 32]), IdentitySecretKey::new(&[2; 32]));
         let (security, peer) = if is_encrypted {
             let expected = one.public();
             let public = two.public();
-            let known = Arc::new(move |key: &keys::PublicKey| *key == expected);
-            (Security::Noise(&one, public), ListenerSecurity::Noise(Arc::new(two), known))
+            let known = Arc::new(move |key: &keys::IdentityPublicKey| *key == expected);
+            (BurstSecurity::Noise(&one, public), BurstListenerSecurity::Noise(Arc::new(two), known))
         } else {
-            (Security::Insecure, ListenerSecurity::Insecure)
+            (BurstSecurity::Insecure, BurstListenerSecurity::Insecure)
         };
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let client =
-            Connection::connect(config, LISTENER, &security, &mut generator, network.now());
-        let listener = Listener::new(config, peer, generator).unwrap();
+            BurstConnection::connect(config, LISTENER, &security, &mut generator, network.now());
+        let listener = BurstListener::new(config, peer, generator).unwrap();
         Self {
             network,
-            losses: Rng::new(seed ^ 0x1055),
+            losses: SeededRng::new(seed ^ 0x1055),
             loss_ppm: path.loss_ppm,
             late: (0, Duration::ZERO),
             links,
@@ -135,7 +143,7 @@ impl Pair {
             unproven: Vec::new(),
             port: 1,
             moves_at: None,
-            load: Load::Light,
+            load: ListenerLoad::Light,
             attacker: None,
         }
     }
@@ -190,7 +198,7 @@ impl Pair {
         while self.now() < at {
             if let Some((_, server)) = &mut self.server {
                 let now = self.network.now();
-                while matches!(server.read(&mut buffer, now), Ok(Read::Bytes(_))) {}
+                while matches!(server.read(&mut buffer, now), Ok(UdpStreamRead::Bytes(_))) {}
             }
             self.transmit();
             self.step(0);
@@ -198,7 +206,7 @@ impl Pair {
     }
 
     /// The listener has so much to do.
-    pub(super) fn set_load(&mut self, load: Load) {
+    pub(super) fn set_load(&mut self, load: ListenerLoad) {
         self.load = load;
     }
 
@@ -206,7 +214,7 @@ impl Pair {
         self.network.now()
     }
 
-    pub(super) fn statistics(&self) -> Vec<Statistics> {
+    pub(super) fn statistics(&self) -> Vec<UdpStreamStatistics> {
         let server = self.server.as_ref().map(|(_, server)| server.statistics());
         [Some(self.client.statistics()), server].into_iter().flatten().collect()
     }
@@ -215,7 +223,7 @@ impl Pair {
     /// until all have arrived and both ends know it. Returns how long that took.
     pub(super) fn exchange(&mut self, seed: u64, lens: [usize; 2]) -> Duration {
         let began = self.now();
-        let mut rng = Rng::new(seed ^ 0xdead);
+        let mut rng = SeededRng::new(seed ^ 0xdead);
         let streams = lens.map(|len| {
             let mut bytes = vec![0; len];
             for word in bytes.chunks_mut(8) {
@@ -230,7 +238,8 @@ impl Pair {
         loop {
             for end in 0..2 {
                 let now = self.network.now();
-                let connection: &mut dyn udp::streams::Connection = match &mut self.server {
+                let connection: &mut dyn udp::streams::UdpStreamConnection = match &mut self.server
+                {
                     _ if end == 0 => &mut self.client,
                     Some((_, server)) => &mut **server,
                     None => continue,
@@ -239,7 +248,7 @@ impl Pair {
                     panic!("seed {seed}: {error}");
                 }
                 let (own, other) = (&streams[end], &streams[1 - end]);
-                let is_over = connection.state().phase == Phase::Over;
+                let is_over = connection.state().phase == UdpStreamPhase::Over;
                 if written[end] < own.len() {
                     written[end] += connection.write(&own[written[end]..], now).unwrap();
                 }
@@ -248,13 +257,13 @@ impl Pair {
                 }
                 while !has_all[end] {
                     match connection.read(&mut buffer, now).unwrap() {
-                        Read::Bytes(count) => {
+                        UdpStreamRead::Bytes(count) => {
                             let at = read[end];
                             assert!(buffer[..count] == other[at..at + count], "seed {seed}");
                             read[end] += count;
                         }
-                        Read::Nothing => break,
-                        Read::End => {
+                        UdpStreamRead::Nothing => break,
+                        UdpStreamRead::End => {
                             assert_eq!(read[end], other.len(), "seed {seed}");
                             has_all[end] = true;
                         }
@@ -323,7 +332,7 @@ impl Pair {
         };
         assert!(self.now() < Duration::from_secs(2000), "seed {seed}: {:?}", self.client);
         match self.network.next_event_until(deadline) {
-            Some(Event::Arrived { link, mut bytes }) => {
+            Some(SimulationEvent::Arrived { link, mut bytes }) => {
                 bytes.truncate(bytes.len() - HEADERS);
                 let end = usize::from(link == self.links[1]);
                 if let Some(mut attacker) = self.attacker.take() {
@@ -352,31 +361,33 @@ impl Pair {
     fn deliver(&mut self, end: usize, bytes: &[u8]) {
         let now = self.network.now();
         let from = if end == 0 { client_address(self.port) } else { LISTENER };
-        let datagram = Datagram { from, bytes, arrived_at: now };
+        let datagram = ReceivedDatagram { from, bytes, arrived_at: now };
         if end == 1 {
             self.client.handle_datagram(now, &datagram);
             return;
         }
         match self.listener.handle_datagram(now, &datagram, self.load) {
-            Routed::Accept { id, connection } => match &self.server {
+            DatagramRouting::Accept { id, connection } => match &self.server {
                 Some(_) => self.listener.forget(id),
                 // A client whose address changes makes several.
                 None => self.unproven.push((id, connection)),
             },
-            Routed::To(id) => {
+            DatagramRouting::To(id) => {
                 let ends = self.server.iter_mut().chain(&mut self.unproven);
                 for (_, server) in ends.filter(|(own, _)| *own == id) {
                     server.handle_datagram(now, &datagram);
                 }
-                let is_open = |(_, server): &(u64, Box<dyn udp::streams::Connection>)| {
-                    server.state().phase != Phase::Connecting
+                let is_open = |(_, server): &(u64, Box<dyn udp::streams::UdpStreamConnection>)| {
+                    server.state().phase != UdpStreamPhase::Connecting
                 };
                 if let Some(at) = self.unproven.iter().position(is_open) {
                     self.server = Some(self.unproven.swap_remove(at));
                 }
             }
-            Routed::Answer(answer) | Routed::Refuse { answer, .. } => self.put(1, answer),
-            Routed::NotMine | Routed::Nothing => {}
+            DatagramRouting::Answer(answer) | DatagramRouting::Refuse { answer, .. } => {
+                self.put(1, answer);
+            }
+            DatagramRouting::NotMine | DatagramRouting::Nothing => {}
         }
     }
 }

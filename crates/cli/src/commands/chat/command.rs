@@ -1,20 +1,20 @@
 //! What a line of input means: a message to somebody, or a command.
 
-use mix::membership::Name;
+use mix::membership::MemberName;
 
 use crate::console::is_deceptive;
 
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatInputCommand {
     /// Sends a message.
     Say { to: String, text: String },
     /// Goes on speaking to this member.
     SpeakTo(String),
     /// Makes an invitation for a person of this name.
-    Invite(Name),
+    Invite(MemberName),
     /// Takes a member out of the group.
-    Remove(Name),
+    Remove(MemberName),
     /// Leaves the group.
     Leave,
     /// Lists the members.
@@ -30,7 +30,7 @@ pub(super) const HELP: &str = "\
 @NAME TEXT speaks to a member, TEXT to the same one again. Commands: /members, /invite NAME, \
 /remove NAME, /leave, /help, /quit";
 
-impl Command {
+impl ChatInputCommand {
     /// Reads a line; `partner` is the member spoken to last. Nothing if the line is empty.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Command {
         let (name, argument) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let argument = argument.trim();
         let member = || {
-            let name = Name::new(argument.strip_prefix('@').unwrap_or(argument));
+            let name = MemberName::new(argument.strip_prefix('@').unwrap_or(argument));
             name.map_err(|error| error.to_string())
         };
         match (name, argument) {
@@ -94,18 +94,22 @@ mod tests {
 
     #[test]
     fn lines_are_messages_or_commands() {
-        let say = |to: &str, text: &str| Command::Say { to: to.into(), text: text.into() };
+        let say = |to: &str, text: &str| ChatInputCommand::Say { to: to.into(), text: text.into() };
         for (line, partner, expected) in [
             ("@bob hello there ", None, Some(say("bob", "hello there"))),
             ("hello", Some("bob"), Some(say("bob", "hello"))),
             ("@carol hello", Some("bob"), Some(say("carol", "hello"))),
-            ("@bob", None, Some(Command::SpeakTo("bob".into()))),
+            ("@bob", None, Some(ChatInputCommand::SpeakTo("bob".into()))),
             ("  ", None, None),
-            ("/remove @bob", None, Some(Command::Remove(Name::new("bob").unwrap()))),
-            ("/invite dora", None, Some(Command::Invite(Name::new("dora").unwrap()))),
-            ("/quit", Some("bob"), Some(Command::Quit)),
+            ("/remove @bob", None, Some(ChatInputCommand::Remove(MemberName::new("bob").unwrap()))),
+            (
+                "/invite dora",
+                None,
+                Some(ChatInputCommand::Invite(MemberName::new("dora").unwrap())),
+            ),
+            ("/quit", Some("bob"), Some(ChatInputCommand::Quit)),
         ] {
-            assert_eq!(Command::parse(line, partner), Ok(expected), "{line}");
+            assert_eq!(ChatInputCommand::parse(line, partner), Ok(expected), "{line}");
         }
         for (line, error) in [
             ("hello", "begin with @"),
@@ -114,7 +118,7 @@ mod tests {
             ("/invite", "needs a name"),
             ("/quit now", "no command /quit now"),
         ] {
-            assert!(Command::parse(line, None).unwrap_err().contains(error), "{line}");
+            assert!(ChatInputCommand::parse(line, None).unwrap_err().contains(error), "{line}");
         }
     }
 

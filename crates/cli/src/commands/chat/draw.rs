@@ -7,11 +7,11 @@ use ratatui::text::{Line as Row, Span};
 use ratatui::widgets::Paragraph;
 
 use super::command::visible;
-use super::screen::{Line, Mark, Screen, Status};
+use super::screen::{ChatScreen, ChatStatusLine, ConversationLine, DeliveryMark};
 
 /// Draws the conversation, the status line below it, and the input line at the bottom. Returns how
 /// many rows the conversation has.
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) -> usize {
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> usize {
     let rows = [Constraint::Min(1), Constraint::Length(1), Constraint::Length(1)];
     let [conversation, status, input] = Layout::vertical(rows).areas(frame.area());
     draw_conversation(frame, conversation, screen);
@@ -23,7 +23,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) -> usize {
 }
 
 /// The last rows above the place to which it is scrolled.
-fn draw_conversation(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
+fn draw_conversation(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut rows: Vec<Row<'static>> = Vec::new();
     for line in screen.lines.iter().rev().skip(screen.scrolled) {
@@ -40,22 +40,24 @@ fn draw_conversation(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
 }
 
 /// The rows of a line: its head, in a colour, and its text, which may have several rows.
-fn wrap(line: &Line, width: usize) -> Vec<Row<'static>> {
+fn wrap(line: &ConversationLine, width: usize) -> Vec<Row<'static>> {
     let bold = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
     let (head, style, text, mark) = match line {
-        Line::From { name, text } => (format!("{name}: "), bold(Color::Green), visible(text), ""),
-        Line::To { name, text, mark, .. } => {
+        ConversationLine::From { name, text } => {
+            (format!("{name}: "), bold(Color::Green), visible(text), "")
+        }
+        ConversationLine::To { name, text, mark, .. } => {
             let mark = match mark {
-                Mark::Waiting => " ·",
-                Mark::Delivered => " ✓",
-                Mark::GivenUp => " ✗",
+                DeliveryMark::Waiting => " ·",
+                DeliveryMark::Delivered => " ✓",
+                DeliveryMark::GivenUp => " ✗",
             };
             (format!("→ {name}: "), bold(Color::Cyan), visible(text), mark)
         }
-        Line::Note(text) => (String::new(), Style::new(), visible(text), ""),
-        Line::Warning(text) => ("! ".to_owned(), bold(Color::Red), visible(text), ""),
+        ConversationLine::Note(text) => (String::new(), Style::new(), visible(text), ""),
+        ConversationLine::Warning(text) => ("! ".to_owned(), bold(Color::Red), visible(text), ""),
     };
-    let dim = matches!(line, Line::Note(_));
+    let dim = matches!(line, ConversationLine::Note(_));
     let text_style = if dim { Style::new().add_modifier(Modifier::DIM) } else { Style::new() };
     let head = visible(&head);
     let mut rows = Vec::new();
@@ -90,9 +92,17 @@ fn wrap(line: &Line, width: usize) -> Vec<Row<'static>> {
 
 /// The status line: what has changed or is wrong comes first, because the end is cut off in a
 /// narrow terminal.
-fn status_text(screen: &Screen, width: usize) -> String {
-    let Status { group, connection, round, latency, anonymity_set, least, waiting, leaves_in } =
-        &screen.status;
+fn status_text(screen: &ChatScreen, width: usize) -> String {
+    let ChatStatusLine {
+        group,
+        connection,
+        round,
+        latency,
+        anonymity_set,
+        min_anonymity: least,
+        waiting,
+        leaves_in,
+    } = &screen.status;
     let mut parts = Vec::new();
     if let Some(rounds) = leaves_in {
         parts.push(format!("ends in {rounds} rounds, Ctrl-C at once"));
@@ -123,7 +133,7 @@ fn status_text(screen: &Screen, width: usize) -> String {
 }
 
 /// The input line, so that the cursor is seen.
-fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
+fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
     let prompt = match &screen.partner {
         Some(partner) => format!("@{}> ", visible(partner)),
         None => "> ".to_owned(),
@@ -157,7 +167,7 @@ mod tests {
     use super::*;
 
     /// What a terminal of this size shows.
-    fn shown(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+    fn shown(screen: &ChatScreen, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| _ = draw(frame, screen)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -166,21 +176,22 @@ mod tests {
         rows.map(|row| row.concat().trim_end().to_owned()).collect()
     }
 
-    fn screen() -> Screen {
-        let mut screen = Screen {
-            status: Status {
+    fn screen() -> ChatScreen {
+        let mut screen = ChatScreen {
+            status: ChatStatusLine {
                 group: "friends".into(),
                 round: 7,
                 latency: Some(Duration::from_millis(12)),
                 anonymity_set: 3,
-                least: 3,
-                ..Status::default()
+                min_anonymity: 3,
+                ..ChatStatusLine::default()
             },
-            ..Screen::default()
+            ..ChatScreen::default()
         };
-        screen.add(Line::From { name: "bob".into(), text: "one two three four".into() });
+        screen
+            .add(ConversationLine::From { name: "bob".into(), text: "one two three four".into() });
         let (name, text) = ("bob".to_owned(), "five".to_owned());
-        screen.add(Line::To { name, text, id: 1, mark: Mark::Delivered });
+        screen.add(ConversationLine::To { name, text, id: 1, mark: DeliveryMark::Delivered });
         screen
     }
 
@@ -201,8 +212,11 @@ mod tests {
 
     #[test]
     fn a_word_that_is_too_long_is_broken() {
-        let mut screen = Screen::default();
-        screen.add(Line::From { name: "bob".into(), text: "abcdefghij 漢字漢字漢字".into() });
+        let mut screen = ChatScreen::default();
+        screen.add(ConversationLine::From {
+            name: "bob".into(),
+            text: "abcdefghij 漢字漢字漢字".into(),
+        });
         let shown = shown(&screen, 10, 8);
         assert_eq!(
             shown[..4],

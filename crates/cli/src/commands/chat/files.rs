@@ -6,14 +6,14 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use keys::{PublicKey, SecretKey};
-use mix::membership::{GroupAddress, Name};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use mix::membership::{GroupAddress, MemberName};
 use mix::wire::GroupName;
-use sharing::Generator;
+use sharing::RandomGenerator;
 use zeroize::Zeroizing;
 
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Writes the configuration and the key of the administrator of a new group.
 ///
@@ -23,13 +23,13 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Example: sunder chat init --config alice.toml --name alice --group friends --proxy mix.example:6700 --proxy-key 3d40...660c
 Then: sunder chat --config alice.toml, and there: /invite bob")]
-pub(super) struct Init {
+pub(super) struct ChatInitArguments {
     /// The configuration to write
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Your name in the group
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    name: Name,
+    name: MemberName,
     /// The group's name at the proxy
     #[arg(long, value_name = "NAME")]
     group: GroupName,
@@ -38,20 +38,20 @@ pub(super) struct Init {
     proxy: String,
     /// The proxy's key, which it prints
     #[arg(long, value_name = "KEY")]
-    proxy_key: PublicKey,
+    proxy_key: IdentityPublicKey,
 }
 
 /// A name, as clap reads it.
-pub(super) fn parse_name(text: &str) -> Result<Name, String> {
-    Name::new(text).map_err(|error| error.to_string())
+pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
+    MemberName::new(text).map_err(|error| error.to_string())
 }
 
 /// Writes the files.
 ///
 /// # Errors
 /// If they exist, or cannot be written.
-pub(super) fn init(arguments: &Init) -> Result<(), Failure> {
-    let Init { config, name, group, proxy, proxy_key } = arguments;
+pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> {
+    let ChatInitArguments { config, name, group, proxy, proxy_key } = arguments;
     let key = write_key(config)?;
     let address = GroupAddress {
         proxy_address: proxy.clone(),
@@ -60,7 +60,7 @@ pub(super) fn init(arguments: &Init) -> Result<(), Failure> {
         administrator: key,
     };
     if !address.is_valid() {
-        return Err(Failure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
+        return Err(CommandFailure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
     }
     write_config(config, name, &address)?;
     let shown = config.display();
@@ -73,16 +73,19 @@ pub(super) fn init(arguments: &Init) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If one of both exists, or the key cannot be written.
-pub(super) fn write_key(config: &Path) -> Result<PublicKey, Failure> {
+pub(super) fn write_key(config: &Path) -> Result<IdentityPublicKey, CommandFailure> {
     if config.exists() {
-        return Err(Failure::Usage(format!("{} exists: choose another name", config.display())));
+        return Err(CommandFailure::Usage(format!(
+            "{} exists: choose another name",
+            config.display()
+        )));
     }
     let mut random = Zeroizing::new([0; 32]);
-    let filled = Generator::seeded().and_then(|mut generator| generator.fill(&mut *random));
-    filled.map_err(|error| Failure::Failed(error.to_string()))?;
+    let filled = RandomGenerator::seeded().and_then(|mut generator| generator.fill(&mut *random));
+    filled.map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let path = file(config, "key");
     keys::file::create(&path, &random).map_err(|error| not_written(&path, &error))?;
-    Ok(SecretKey::new(&random).public())
+    Ok(IdentitySecretKey::new(&random).public())
 }
 
 /// Writes the configuration of a member.
@@ -91,9 +94,9 @@ pub(super) fn write_key(config: &Path) -> Result<PublicKey, Failure> {
 /// If it exists, or cannot be written.
 pub(super) fn write_config(
     config: &Path,
-    name: &Name,
+    name: &MemberName,
     address: &GroupAddress,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let GroupAddress { proxy_address, proxy, group, administrator } = address;
     let beside = |extension| {
         let name = file(config, extension);
@@ -121,7 +124,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Writes a file that does not exist, and that others cannot read.
-fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+fn write_new(path: &Path, content: &[u8]) -> Result<(), CommandFailure> {
     let written = || -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
@@ -131,11 +134,11 @@ fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
     written().map_err(|error| not_written(path, &error))
 }
 
-fn not_written(path: &Path, error: &io::Error) -> Failure {
+fn not_written(path: &Path, error: &io::Error) -> CommandFailure {
     match error.kind() {
         ErrorKind::AlreadyExists => {
-            Failure::Usage(format!("{} exists: choose another name", path.display()))
+            CommandFailure::Usage(format!("{} exists: choose another name", path.display()))
         }
-        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+        _ => CommandFailure::Failed(format!("cannot write {}: {error}", path.display())),
     }
 }

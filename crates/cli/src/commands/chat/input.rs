@@ -2,7 +2,7 @@
 
 /// A text with a cursor.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct LineEditor {
     text: String,
     /// In bytes, at a boundary of characters.
     cursor: usize,
@@ -11,7 +11,7 @@ pub(super) struct Input {
 /// The most bytes of a line: as many as a message can have.
 const MAX_LEN: usize = 64 << 10;
 
-impl Input {
+impl LineEditor {
     /// What was typed.
     pub(super) fn text(&self) -> &str {
         &self.text
@@ -115,8 +115,8 @@ fn common_start<'a>(one: &'a str, other: &str) -> &'a str {
 mod tests {
     use super::*;
 
-    fn input(text: &str) -> Input {
-        let mut input = Input::default();
+    fn input(text: &str) -> LineEditor {
+        let mut input = LineEditor::default();
         input.insert(text);
         input
     }
@@ -151,7 +151,7 @@ mod tests {
             line.complete(&names);
             assert_eq!(line.parts(), (completed, ""), "{typed}");
         }
-        let mut empty = Input::default();
+        let mut empty = LineEditor::default();
         empty.complete(&names[2..]);
         assert_eq!(empty.text(), "@carol ");
     }

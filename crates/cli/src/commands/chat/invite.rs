@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
-use mix::chat::{self, Event, Session};
-use mix::membership::Name;
+use mix::chat::{self, ChatEvent, ChatSession};
+use mix::membership::MemberName;
 
 use super::{failed, files, load};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Prints an invitation for a person, as a group's administrator.
 ///
@@ -23,27 +23,27 @@ pub(super) struct Arguments {
     config: PathBuf,
     /// The person's name
     #[arg(value_parser = files::parse_name)]
-    name: Name,
+    name: MemberName,
 }
 
 /// Makes the invitation and prints it.
 ///
 /// # Errors
 /// If this is not the administrator, or the state is in use.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let config = load(&arguments.config)?;
     let (sender, events) = channel();
     let tell = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
-    let (session, _) = Session::start(&config, None, tell).map_err(|error| failed(&error))?;
-    session.ask(chat::Command::Invite(arguments.name.clone()));
+    let (session, _) = ChatSession::start(&config, None, tell).map_err(|error| failed(&error))?;
+    session.send_command(chat::ChatCommand::Invite(arguments.name.clone()));
     for event in events {
         match event {
-            Event::Invitation(code) => return console::print(code.as_bytes()),
-            Event::NotDone(why) | Event::Ended { why: Some(why) } => {
-                return Err(Failure::Failed(why));
+            ChatEvent::Invitation(code) => return console::print(code.as_bytes()),
+            ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
+                return Err(CommandFailure::Failed(why));
             }
             _ => {}
         }
     }
-    Err(Failure::Failed("the chat has ended".into()))
+    Err(CommandFailure::Failed("the chat has ended".into()))
 }

@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
-use mix::chat::{Event, Session};
-use mix::membership::{Invitation, Name};
+use mix::chat::{ChatEvent, ChatSession};
+use mix::membership::{Invitation, MemberName};
 use zeroize::Zeroizing;
 
-use super::{Input, Teller, failed, files, load, stop_on_signals};
+use super::{ChatEventSender, ChatUiEvent, failed, files, load, stop_on_signals};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The longest text of an invitation.
 const MAX_CODE_LEN: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     code: String,
     /// Your name in the group [default: the one in the invitation]
     #[arg(long, value_name = "NAME", value_parser = files::parse_name)]
-    name: Option<Name>,
+    name: Option<MemberName>,
     /// The configuration to write
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -39,9 +39,9 @@ pub(super) struct Arguments {
 ///
 /// # Errors
 /// If the invitation is none, or the administrator refuses.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let invitation = Invitation::parse(&code(&arguments.code)?)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if !arguments.config.exists() {
         let key = files::file(&arguments.config, "key");
         if !key.exists() {
@@ -54,43 +54,47 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if config.address() != *invitation.group() {
         let shown = arguments.config.display();
         let message = format!("{shown} is of another group: choose another name with --config");
-        return Err(Failure::Usage(message));
+        return Err(CommandFailure::Usage(message));
     }
     service::log::start(console::wants_colour(&io::stderr()))?;
-    let (sender, inputs) = channel::<Input<()>>();
+    let (sender, inputs) = channel::<ChatUiEvent<()>>();
     stop_on_signals(sender.clone())?;
-    let teller = Teller(sender);
-    let tell = move |event| teller.tell(event);
+    let teller = ChatEventSender(sender);
+    let tell = move |event| teller.send_event(event);
     let (_session, _) =
-        Session::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
+        ChatSession::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
     console::note("waiting for the administrator, who has to be in the chat");
     for input in inputs {
         match input {
-            Input::Stop => return Err(Failure::Failed("stopped; join again to go on".into())),
-            Input::Event(Event::Ended { why }) => {
-                return Err(Failure::Failed(why.unwrap_or_else(|| "the chat has ended".into())));
+            ChatUiEvent::Stop => {
+                return Err(CommandFailure::Failed("stopped; join again to go on".into()));
             }
-            Input::Event(Event::Disconnected { why, .. }) => console::warning(&why),
-            Input::Event(Event::Status(status)) if status.epoch > 0 => {
+            ChatUiEvent::Event(ChatEvent::Ended { why }) => {
+                return Err(CommandFailure::Failed(
+                    why.unwrap_or_else(|| "the chat has ended".into()),
+                ));
+            }
+            ChatUiEvent::Event(ChatEvent::Disconnected { why, .. }) => console::warning(&why),
+            ChatUiEvent::Event(ChatEvent::Status(status)) if status.epoch > 0 => {
                 let shown = arguments.config.display();
                 let group = &config.group;
                 let text =
                     format!("you are {} in {group}: sunder chat --config {shown}", status.name);
                 return console::print_line(&text);
             }
-            Input::Event(_) | Input::Person(()) => {}
+            ChatUiEvent::Event(_) | ChatUiEvent::Person(()) => {}
         }
     }
-    Err(Failure::Failed("the chat has ended".into()))
+    Err(CommandFailure::Failed("the chat has ended".into()))
 }
 
-fn code(argument: &str) -> Result<Zeroizing<String>, Failure> {
+fn code(argument: &str) -> Result<Zeroizing<String>, CommandFailure> {
     let mut code = Zeroizing::new(String::with_capacity(2 * MAX_CODE_LEN));
     if argument != "-" {
         code.push_str(argument);
         return Ok(code);
     }
     let read = io::stdin().lock().take(MAX_CODE_LEN as u64).read_to_string(&mut code);
-    read.map_err(|error| Failure::Failed(format!("cannot read standard input: {error}")))?;
+    read.map_err(|error| CommandFailure::Failed(format!("cannot read standard input: {error}")))?;
     Ok(code)
 }

@@ -5,12 +5,12 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use mix::chat::{self, ClientStatus, Config, Event, Session};
+use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 
-use super::command::{Command, HELP};
-use super::{Input, Teller, failed, stop_on_signals};
+use super::command::{ChatInputCommand, HELP};
+use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 use crate::console::{self, is_deceptive};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The most messages that wait until there are exchanges.
 const MAX_HELD: usize = 1_000;
@@ -19,7 +19,7 @@ const MAX_HELD: usize = 1_000;
 const MAX_LINE: usize = 128 << 10;
 
 /// What standard input has brought.
-enum Entered {
+enum StdinLine {
     Line(String),
     /// A line that is too long. Nothing of it is taken.
     TooLong,
@@ -27,24 +27,24 @@ enum Entered {
 }
 
 /// A message that was entered.
-struct Entry {
+struct HeldChatMessage {
     to: String,
     text: String,
 }
 
 /// The state of the conversation with the script.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
-struct Plain<'a> {
-    session: &'a Session,
-    least: usize,
+struct PlainChat<'a> {
+    session: &'a ChatSession,
+    min_anonymity: usize,
     anonymity: usize,
     members: Vec<String>,
     partner: Option<String>,
     /// Messages that wait until there are exchanges, by when they were entered.
-    held: BTreeMap<u64, Entry>,
+    held: BTreeMap<u64, HeldChatMessage>,
     entered: u64,
     /// What was asked for and not answered: when a message was entered, or another command.
-    asked: VecDeque<Option<u64>>,
+    pending_requests: VecDeque<Option<u64>>,
     /// Whether enough members have taken part.
     has_begun: bool,
     /// Whether there are no exchanges now.
@@ -56,7 +56,7 @@ struct Plain<'a> {
     /// Whether a signal has come.
     is_stopped: bool,
     /// Why nothing is written any more.
-    closed: Option<Failure>,
+    closed: Option<CommandFailure>,
 }
 
 /// Talks with a script, until it has ended and the rounds of the configuration are over, or a
@@ -64,30 +64,30 @@ struct Plain<'a> {
 ///
 /// # Errors
 /// If the chat cannot begin, or fails, or something that was said has not arrived.
-pub(super) fn run(config: &Config) -> Result<(), Failure> {
+pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
-    let teller = Teller(sender.clone());
+    let teller = ChatEventSender(sender.clone());
     let tell = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
-        Event::Message { ref from, ref text } => {
+        ChatEvent::Message { ref from, ref text } => {
             message(from, text).map_err(|_| "standard output is closed".into())
         }
-        event => teller.tell(event),
+        event => teller.send_event(event),
     };
-    let (session, _) = Session::start(config, None, tell).map_err(|error| failed(&error))?;
+    let (session, _) = ChatSession::start(config, None, tell).map_err(|error| failed(&error))?;
     let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
-    entering.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
-    let mut plain = Plain {
+    entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
+    let mut plain = PlainChat {
         session: &session,
-        least: config.least_anonymity,
+        min_anonymity: config.least_anonymity,
         anonymity: 0,
         members: Vec::new(),
         partner: None,
         held: BTreeMap::new(),
         entered: 0,
-        asked: VecDeque::new(),
+        pending_requests: VecDeque::new(),
         has_begun: false,
         is_waiting: true,
         undelivered: BTreeSet::new(),
@@ -98,19 +98,19 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
     };
     while let Ok(input) = inputs.recv() {
         let taken = match input {
-            Input::Stop if plain.is_stopped => return Ok(()),
-            Input::Stop => {
+            ChatUiEvent::Stop if plain.is_stopped => return Ok(()),
+            ChatUiEvent::Stop => {
                 plain.is_stopped = true;
-                session.ask(chat::Command::Stop);
+                session.send_command(chat::ChatCommand::Stop);
                 Ok(())
             }
-            Input::Event(Event::Ended { why }) => return plain.ended(why),
-            Input::Event(event) => plain.told(event),
-            Input::Person(Entered::Line(line)) => plain.entered(&line),
-            Input::Person(Entered::TooLong) => {
+            ChatUiEvent::Event(ChatEvent::Ended { why }) => return plain.ended(why),
+            ChatUiEvent::Event(event) => plain.handle_event(event),
+            ChatUiEvent::Person(StdinLine::Line(line)) => plain.handle_line(&line),
+            ChatUiEvent::Person(StdinLine::TooLong) => {
                 print(&format!("warning a line has more than {MAX_LINE} bytes: it is ignored"))
             }
-            Input::Person(Entered::End) => {
+            ChatUiEvent::Person(StdinLine::End) => {
                 plain.has_ended = true;
                 plain.finish();
                 Ok(())
@@ -119,31 +119,31 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
         if let Err(failure) = taken {
             // Who reads has gone, perhaps because of a message: the proxy must not see that.
             plain.closed.get_or_insert(failure);
-            session.ask(chat::Command::Finish);
+            session.send_command(chat::ChatCommand::Finish);
         }
     }
     Ok(())
 }
 
-impl Plain<'_> {
+impl PlainChat<'_> {
     /// Has the chat end by itself when the script has said something and has ended.
     fn finish(&self) {
         if self.has_ended && self.has_input {
-            self.session.ask(chat::Command::Finish);
+            self.session.send_command(chat::ChatCommand::Finish);
         }
     }
 
     /// The chat has ended.
-    fn ended(self, why: Option<String>) -> Result<(), Failure> {
-        for Entry { to, .. } in self.held.values().filter(|_| self.closed.is_none()) {
+    fn ended(self, why: Option<String>) -> Result<(), CommandFailure> {
+        for HeldChatMessage { to, .. } in self.held.values().filter(|_| self.closed.is_none()) {
             print(&format!("refused {to} there were not enough members in the last rounds"))?;
         }
         match (why, self.undelivered.len()) {
-            (Some(why), _) => Err(Failure::Failed(why)),
+            (Some(why), _) => Err(CommandFailure::Failed(why)),
             (None, 0) if self.held.is_empty() => self.closed.map_or(Ok(()), Err),
             (None, _) if self.is_stopped => Ok(()),
-            (None, 0) => Err(Failure::Failed("not all messages were taken".into())),
-            (None, count) => Err(Failure::Failed(format!(
+            (None, 0) => Err(CommandFailure::Failed("not all messages were taken".into())),
+            (None, count) => Err(CommandFailure::Failed(format!(
                 "{count} of the messages are not known to have arrived: they are kept, and sent in \
                  the next run; --stay ROUNDS stays longer"
             ))),
@@ -151,102 +151,102 @@ impl Plain<'_> {
     }
 
     /// Takes a line.
-    fn entered(&mut self, line: &str) -> Result<(), Failure> {
-        let command = match Command::parse(line, self.partner.as_deref()) {
+    fn handle_line(&mut self, line: &str) -> Result<(), CommandFailure> {
+        let command = match ChatInputCommand::parse(line, self.partner.as_deref()) {
             Err(wrong) => return print(&format!("warning {}", escaped(&wrong))),
             Ok(None) => return Ok(()),
             Ok(Some(command)) => command,
         };
         self.has_input = true;
         match command {
-            Command::Say { to, text } => {
+            ChatInputCommand::Say { to, text } => {
                 self.partner = Some(to.clone());
                 self.entered += 1;
                 if self.held.len() < MAX_HELD {
-                    self.held.insert(self.entered, Entry { to, text: unescaped(&text) });
+                    self.held.insert(self.entered, HeldChatMessage { to, text: unescaped(&text) });
                     self.send();
                 } else {
                     print(&format!("refused {to} too many messages wait"))?;
                 }
             }
-            Command::SpeakTo(name) => self.partner = Some(name),
-            Command::Invite(name) => self.ask(None, chat::Command::Invite(name)),
-            Command::Remove(name) => self.ask(None, chat::Command::Remove(name)),
-            Command::Leave => self.ask(None, chat::Command::Leave),
-            Command::Members => print(&members(&self.members))?,
-            Command::Help => print(&format!("note {HELP}"))?,
-            Command::Quit => self.session.ask(chat::Command::Finish),
+            ChatInputCommand::SpeakTo(name) => self.partner = Some(name),
+            ChatInputCommand::Invite(name) => self.ask(None, chat::ChatCommand::Invite(name)),
+            ChatInputCommand::Remove(name) => self.ask(None, chat::ChatCommand::Remove(name)),
+            ChatInputCommand::Leave => self.ask(None, chat::ChatCommand::Leave),
+            ChatInputCommand::Members => print(&members(&self.members))?,
+            ChatInputCommand::Help => print(&format!("note {HELP}"))?,
+            ChatInputCommand::Quit => self.session.send_command(chat::ChatCommand::Finish),
         }
         Ok(())
     }
 
-    fn ask(&mut self, message: Option<u64>, command: chat::Command) {
-        self.asked.push_back(message);
-        self.session.ask(command);
+    fn ask(&mut self, message: Option<u64>, command: chat::ChatCommand) {
+        self.pending_requests.push_back(message);
+        self.session.send_command(command);
     }
 
     /// Asks for the messages that wait, if they can be sent.
     fn send(&mut self) {
         while self.has_begun
             && !self.is_waiting
-            && let Some((entered, Entry { to, text })) = self.held.pop_first()
+            && let Some((entered, HeldChatMessage { to, text })) = self.held.pop_first()
         {
-            self.ask(Some(entered), chat::Command::Say { to, text });
+            self.ask(Some(entered), chat::ChatCommand::Say { to, text });
         }
     }
 
     /// Writes what has happened.
-    fn told(&mut self, event: Event) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: ChatEvent) -> Result<(), CommandFailure> {
         match event {
-            Event::Connected => print("connected"),
-            Event::Disconnected { why, again_in } => {
+            ChatEvent::Connected => print("connected"),
+            ChatEvent::Disconnected { why, again_in } => {
                 let seconds = again_in.as_secs_f64();
                 print(&format!("disconnected {seconds:.1} {}", escaped(&why)))
             }
-            Event::Status(status) => self.status(status),
-            Event::Queued { id, to, .. } => {
-                self.asked.pop_front();
+            ChatEvent::Status(status) => self.status(status),
+            ChatEvent::Queued { id, to, .. } => {
+                self.pending_requests.pop_front();
                 self.undelivered.insert(id);
                 print(&format!("queued {id} {to}"))
             }
-            Event::NotSent { to, text, why, is_early } => {
-                if let Some(Some(entered)) = self.asked.pop_front()
+            ChatEvent::NotSent { to, text, why, is_early } => {
+                if let Some(Some(entered)) = self.pending_requests.pop_front()
                     && is_early
                 {
                     // The exchanges have ended since it was asked for.
-                    self.held.insert(entered, Entry { to, text });
+                    self.held.insert(entered, HeldChatMessage { to, text });
                     return Ok(());
                 }
                 print(&format!("refused {to} {}", escaped(&why)))
             }
             // They are written where they are told.
-            Event::Message { .. } | Event::Ended { .. } => Ok(()),
-            Event::GivenUp { id, to, why } => {
+            ChatEvent::Message { .. } | ChatEvent::Ended { .. } => Ok(()),
+            ChatEvent::GivenUp { id, to, why } => {
                 self.undelivered.remove(&id);
                 print(&format!("undelivered {id} {to} {}", escaped(&why)))
             }
-            Event::Delivered { id, to } => {
+            ChatEvent::Delivered { id, to } => {
                 self.undelivered.remove(&id);
                 print(&format!("delivered {id} {to}"))
             }
-            Event::Invitation(code) => {
-                self.asked.pop_front();
+            ChatEvent::Invitation(code) => {
+                self.pending_requests.pop_front();
                 print(&format!("invitation {code}"))
             }
-            Event::Done(text) => {
-                self.asked.pop_front();
+            ChatEvent::Done(text) => {
+                self.pending_requests.pop_front();
                 print(&format!("note {}", escaped(&text)))
             }
-            Event::NotDone(text) => {
-                self.asked.pop_front();
+            ChatEvent::NotDone(text) => {
+                self.pending_requests.pop_front();
                 print(&format!("warning {}", escaped(&text)))
             }
-            Event::Note(text) => print(&format!("note {}", escaped(&text))),
-            Event::Warning(text) => print(&format!("warning {}", escaped(&text))),
+            ChatEvent::Note(text) => print(&format!("note {}", escaped(&text))),
+            ChatEvent::Warning(text) => print(&format!("warning {}", escaped(&text))),
         }
     }
 
-    fn status(&mut self, now: ClientStatus) -> Result<(), Failure> {
+    fn status(&mut self, now: MixClientStatus) -> Result<(), CommandFailure> {
         if self.members != now.others {
             self.members = now.others;
             print(&members(&self.members))?;
@@ -256,26 +256,26 @@ impl Plain<'_> {
             print(&format!("anonymity {}", self.anonymity))?;
         }
         self.is_waiting = now.waiting_for.is_some();
-        self.has_begun |= now.anonymity_set >= self.least;
+        self.has_begun |= now.anonymity_set >= self.min_anonymity;
         self.send();
         Ok(())
     }
 }
 
 /// Sends the lines of standard input.
-fn enter(inputs: &Sender<Input<Entered>>) {
+fn enter(inputs: &Sender<ChatUiEvent<StdinLine>>) {
     let mut lines = io::stdin().lock();
     loop {
         let entered = next_line(&mut lines);
-        let is_end = matches!(entered, Entered::End);
-        if inputs.send(Input::Person(entered)).is_err() || is_end {
+        let is_end = matches!(entered, StdinLine::End);
+        if inputs.send(ChatUiEvent::Person(entered)).is_err() || is_end {
             return;
         }
     }
 }
 
 /// The next line. Of one that is too long nothing is kept: its rest is no line of its own.
-fn next_line(lines: &mut impl BufRead) -> Entered {
+fn next_line(lines: &mut impl BufRead) -> StdinLine {
     let mut line = Vec::new();
     let mut is_too_long = false;
     loop {
@@ -284,13 +284,13 @@ fn next_line(lines: &mut impl BufRead) -> Entered {
         let read = lines.take(MAX_LINE as u64).read_until(b'\n', &mut line);
         let is_end = !matches!(read, Ok(count) if count > 0);
         if is_end && before == 0 && !is_too_long {
-            return Entered::End;
+            return StdinLine::End;
         }
         let is_whole = is_end || line.last() == Some(&b'\n');
         is_too_long |= line.len() > MAX_LINE || !is_whole;
         match (is_whole, is_too_long) {
-            (true, true) => return Entered::TooLong,
-            (true, false) => return Entered::Line(String::from_utf8_lossy(&line).into_owned()),
+            (true, true) => return StdinLine::TooLong,
+            (true, false) => return StdinLine::Line(String::from_utf8_lossy(&line).into_owned()),
             (false, _) => line.clear(),
         }
     }
@@ -301,11 +301,11 @@ fn members(names: &[String]) -> String {
 }
 
 /// Writes a message that has arrived.
-fn message(from: &str, text: &str) -> Result<(), Failure> {
+fn message(from: &str, text: &str) -> Result<(), CommandFailure> {
     print(&format!("message {from} {}", escaped(text)))
 }
 
-fn print(line: &str) -> Result<(), Failure> {
+fn print(line: &str) -> Result<(), CommandFailure> {
     console::print(line.as_bytes())
 }
 
@@ -367,9 +367,9 @@ mod tests {
         let mut read = Vec::new();
         loop {
             read.push(match next_line(&mut lines) {
-                Entered::Line(line) => line,
-                Entered::TooLong => "too long".into(),
-                Entered::End => break,
+                StdinLine::Line(line) => line,
+                StdinLine::TooLong => "too long".into(),
+                StdinLine::End => break,
             });
         }
         assert_eq!(read, ["one\n", "too long", "too long", "two\n", "too long"]);

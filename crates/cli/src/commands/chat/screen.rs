@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::command::Command;
-use super::input::Input;
+use super::command::ChatInputCommand;
+use super::input::LineEditor;
 
 /// The most lines that can be scrolled back to.
 const MAX_LINES: usize = 10_000;
 
 /// A line of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ConversationLine {
     /// A member has said it.
     From { name: String, text: String },
     /// It was said to a member.
-    To { name: String, text: String, id: u64, mark: Mark },
+    To { name: String, text: String, id: u64, mark: DeliveryMark },
     /// What has happened.
     Note(String),
     /// What could not be done.
@@ -26,7 +26,7 @@ pub(super) enum Line {
 
 /// What is known of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum DeliveryMark {
     /// It waits, or its acknowledgement does.
     Waiting,
     /// The receiver has it.
@@ -37,7 +37,7 @@ pub(super) enum Mark {
 
 /// What the status line shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Status {
+pub(super) struct ChatStatusLine {
     /// The group's name.
     pub(super) group: String,
     /// Why there are no exchanges with the proxy, if there are none.
@@ -49,7 +49,7 @@ pub(super) struct Status {
     /// The participants of the last round.
     pub(super) anonymity_set: usize,
     /// The least number of them.
-    pub(super) least: usize,
+    pub(super) min_anonymity: usize,
     /// The messages that wait, or whose acknowledgements do.
     pub(super) waiting: usize,
     /// The rounds until the chat ends, if it is to.
@@ -58,14 +58,14 @@ pub(super) struct Status {
 
 /// The chat, as it is drawn.
 #[derive(Debug, Default)]
-pub(super) struct Screen {
-    pub(super) lines: VecDeque<Line>,
-    pub(super) input: Input,
+pub(super) struct ChatScreen {
+    pub(super) lines: VecDeque<ConversationLine>,
+    pub(super) input: LineEditor,
     /// The member spoken to last.
     pub(super) partner: Option<String>,
     /// The other members.
     pub(super) members: Vec<String>,
-    pub(super) status: Status,
+    pub(super) status: ChatStatusLine,
     /// How many lines the view is above the last one.
     pub(super) scrolled: usize,
     /// The messages that have come since the last line was seen.
@@ -76,21 +76,21 @@ pub(super) struct Screen {
 
 /// What a key asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum KeyAction {
     /// Nothing but that it is drawn.
     Nothing,
     /// This.
-    Command(Command),
+    Command(ChatInputCommand),
     /// That everything is drawn again.
     Redraw,
     /// That the chat ends at once.
     Stop,
 }
 
-impl Screen {
+impl ChatScreen {
     /// Adds a line.
-    pub(super) fn add(&mut self, line: Line) {
-        let is_message = matches!(line, Line::From { .. });
+    pub(super) fn add(&mut self, line: ConversationLine) {
+        let is_message = matches!(line, ConversationLine::From { .. });
         self.lines.push_back(line);
         if self.lines.len() > MAX_LINES {
             self.lines.pop_front();
@@ -104,9 +104,9 @@ impl Screen {
     }
 
     /// Marks a message with what has become of it.
-    pub(super) fn mark(&mut self, message: u64, now: Mark) {
+    pub(super) fn mark(&mut self, message: u64, now: DeliveryMark) {
         for line in self.lines.iter_mut().rev() {
-            if let Line::To { id, mark, .. } = line
+            if let ConversationLine::To { id, mark, .. } = line
                 && *id == message
             {
                 *mark = now;
@@ -118,7 +118,7 @@ impl Screen {
     /// Whether the terminal is looked at.
     pub(super) fn focus(&mut self, has_focus: bool) {
         self.is_unfocused = !has_focus;
-        self.see();
+        self.mark_read();
     }
 
     /// Takes a text that was pasted.
@@ -127,15 +127,15 @@ impl Screen {
     }
 
     /// Takes a key. `page` is how many lines are seen.
-    pub(super) fn key(&mut self, key: KeyEvent, page: usize) -> Asked {
+    pub(super) fn key(&mut self, key: KeyEvent, page: usize) -> KeyAction {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return Asked::Stop,
-            KeyCode::Char('q') if is_control => return Asked::Command(Command::Quit),
+            KeyCode::Char('c') if is_control => return KeyAction::Stop,
+            KeyCode::Char('q') if is_control => return KeyAction::Command(ChatInputCommand::Quit),
             KeyCode::Char('d') if is_control && self.input.text().is_empty() => {
-                return Asked::Command(Command::Quit);
+                return KeyAction::Command(ChatInputCommand::Quit);
             }
-            KeyCode::Char('l') if is_control => return Asked::Redraw,
+            KeyCode::Char('l') if is_control => return KeyAction::Redraw,
             KeyCode::Char('a') if is_control => self.input.home(),
             KeyCode::Char('e') if is_control => self.input.end(),
             KeyCode::Char('u') if is_control => self.input.clear(),
@@ -158,23 +158,23 @@ impl Screen {
             KeyCode::Enter => return self.enter(),
             _ => {}
         }
-        Asked::Nothing
+        KeyAction::Nothing
     }
 
-    fn enter(&mut self) -> Asked {
+    fn enter(&mut self) -> KeyAction {
         let line = self.input.text().to_owned();
-        match Command::parse(&line, self.partner.as_deref()) {
+        match ChatInputCommand::parse(&line, self.partner.as_deref()) {
             Err(wrong) => {
                 // The line stays, so that it can be corrected.
-                self.add(Line::Warning(wrong));
+                self.add(ConversationLine::Warning(wrong));
                 self.scroll_to_end();
-                Asked::Nothing
+                KeyAction::Nothing
             }
-            Ok(None) => Asked::Nothing,
+            Ok(None) => KeyAction::Nothing,
             Ok(Some(command)) => {
                 self.input.clear();
                 self.scroll_to_end();
-                Asked::Command(command)
+                KeyAction::Command(command)
             }
         }
     }
@@ -185,15 +185,15 @@ impl Screen {
 
     fn scroll_down(&mut self, count: usize) {
         self.scrolled = self.scrolled.saturating_sub(count);
-        self.see();
+        self.mark_read();
     }
 
     fn scroll_to_end(&mut self) {
         self.scrolled = 0;
-        self.see();
+        self.mark_read();
     }
 
-    fn see(&mut self) {
+    fn mark_read(&mut self) {
         if self.scrolled == 0 && !self.is_unfocused {
             self.unread = 0;
         }
@@ -204,46 +204,48 @@ impl Screen {
 mod tests {
     use super::*;
 
-    fn press(screen: &mut Screen, code: KeyCode) -> Asked {
+    fn press(screen: &mut ChatScreen, code: KeyCode) -> KeyAction {
         screen.key(KeyEvent::new(code, KeyModifiers::NONE), 10)
     }
 
-    fn type_in(screen: &mut Screen, text: &str) {
-        text.chars().for_each(|c| assert_eq!(press(screen, KeyCode::Char(c)), Asked::Nothing));
+    fn type_in(screen: &mut ChatScreen, text: &str) {
+        text.chars().for_each(|c| assert_eq!(press(screen, KeyCode::Char(c)), KeyAction::Nothing));
     }
 
-    fn from(name: &str, text: &str) -> Line {
-        Line::From { name: name.into(), text: text.into() }
+    fn from(name: &str, text: &str) -> ConversationLine {
+        ConversationLine::From { name: name.into(), text: text.into() }
     }
 
     #[test]
     fn a_name_is_completed_and_the_partner_is_kept() {
         let mut screen =
-            Screen { members: vec!["bob".into(), "carol".into()], ..Screen::default() };
+            ChatScreen { members: vec!["bob".into(), "carol".into()], ..ChatScreen::default() };
         type_in(&mut screen, "@c");
         press(&mut screen, KeyCode::Tab);
         type_in(&mut screen, "hi");
-        let said = Command::Say { to: "carol".into(), text: "hi".into() };
-        assert_eq!(press(&mut screen, KeyCode::Enter), Asked::Command(said));
+        let said = ChatInputCommand::Say { to: "carol".into(), text: "hi".into() };
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(said));
         assert_eq!(screen.input.text(), "");
         screen.partner = Some("carol".into());
         type_in(&mut screen, "again");
-        let said = Command::Say { to: "carol".into(), text: "again".into() };
-        assert_eq!(press(&mut screen, KeyCode::Enter), Asked::Command(said));
+        let said = ChatInputCommand::Say { to: "carol".into(), text: "again".into() };
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(said));
     }
 
     #[test]
     fn a_line_that_is_none_stays_and_says_why() {
-        let mut screen = Screen::default();
+        let mut screen = ChatScreen::default();
         type_in(&mut screen, "hello");
-        assert_eq!(press(&mut screen, KeyCode::Enter), Asked::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Nothing);
         assert_eq!(screen.input.text(), "hello");
-        assert!(matches!(&screen.lines[0], Line::Warning(text) if text.contains("@NAME")));
+        assert!(
+            matches!(&screen.lines[0], ConversationLine::Warning(text) if text.contains("@NAME"))
+        );
     }
 
     #[test]
     fn what_comes_while_nobody_looks_is_unread() {
-        let mut screen = Screen::default();
+        let mut screen = ChatScreen::default();
         for text in ["a", "b", "c"] {
             screen.add(from("bob", text));
         }
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!((screen.unread, screen.scrolled), (0, 0));
         screen.focus(false);
         screen.add(from("bob", "e"));
-        screen.add(Line::Note("connected".into()));
+        screen.add(ConversationLine::Note("connected".into()));
         assert_eq!(screen.unread, 1);
         screen.focus(true);
         assert_eq!(screen.unread, 0);
@@ -264,26 +266,26 @@ mod tests {
 
     #[test]
     fn a_message_is_marked_once_it_is_delivered() {
-        let mut screen = Screen::default();
+        let mut screen = ChatScreen::default();
         for id in [7, 8] {
             let (name, text) = ("bob".to_owned(), "x".to_owned());
-            screen.add(Line::To { name, text, id, mark: Mark::Waiting });
+            screen.add(ConversationLine::To { name, text, id, mark: DeliveryMark::Waiting });
         }
-        screen.mark(7, Mark::Delivered);
+        screen.mark(7, DeliveryMark::Delivered);
         let marks = screen
             .lines
             .iter()
-            .map(|line| matches!(line, Line::To { mark, .. } if *mark == Mark::Delivered));
+            .map(|line| matches!(line, ConversationLine::To { mark, .. } if *mark == DeliveryMark::Delivered));
         assert_eq!(marks.collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn control_c_ends_the_chat_at_once() {
-        let mut screen = Screen::default();
+        let mut screen = ChatScreen::default();
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-        assert_eq!(screen.key(control('c'), 10), Asked::Stop);
-        assert_eq!(screen.key(control('d'), 10), Asked::Command(Command::Quit));
+        assert_eq!(screen.key(control('c'), 10), KeyAction::Stop);
+        assert_eq!(screen.key(control('d'), 10), KeyAction::Command(ChatInputCommand::Quit));
         type_in(&mut screen, "x");
-        assert_eq!(screen.key(control('d'), 10), Asked::Nothing);
+        assert_eq!(screen.key(control('d'), 10), KeyAction::Nothing);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mix::chat::{self, ClientStatus, Config, Event, Session};
+use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{
     self, DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
@@ -13,21 +13,21 @@ use ratatui::crossterm::event::{
 };
 use ratatui::crossterm::execute;
 
-use super::command::{Command, HELP};
+use super::command::{ChatInputCommand, HELP};
 use super::draw::draw;
-use super::screen::{Asked, Line, Mark, Screen, Status};
-use super::{Input, Teller, failed, stop_on_signals};
-use crate::failure::Failure;
+use super::screen::{ChatScreen, ChatStatusLine, ConversationLine, DeliveryMark, KeyAction};
+use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
+use crate::failure::CommandFailure;
 
 /// How often the time until the next attempt to connect is shown again.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The chat, and when the proxy is tried again.
-struct Talk<'a> {
-    session: &'a Session,
-    screen: Screen,
+struct TerminalChat<'a> {
+    session: &'a ChatSession,
+    screen: ChatScreen,
     /// Why there is no connection, and when the next attempt is.
-    lost: Option<(String, Instant)>,
+    outage: Option<(String, Instant)>,
     /// Why there are no exchanges, though there is a connection.
     waiting_for: Option<&'static str>,
     /// For how many rounds it stays when it is to end.
@@ -41,39 +41,39 @@ struct Talk<'a> {
 ///
 /// # Errors
 /// If the chat cannot begin, or fails.
-pub(super) fn run(config: &Config) -> Result<(), Failure> {
+pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
-    let teller = Teller(sender.clone());
-    let (session, said) = Session::start(config, None, move |event| teller.tell(event))
+    let teller = ChatEventSender(sender.clone());
+    let (session, said) = ChatSession::start(config, None, move |event| teller.send_event(event))
         .map_err(|error| failed(&error))?;
-    let mut screen = Screen {
-        status: Status {
+    let mut screen = ChatScreen {
+        status: ChatStatusLine {
             group: config.group.to_string(),
             connection: Some("connecting".into()),
-            least: config.least_anonymity,
-            ..Status::default()
+            min_anonymity: config.least_anonymity,
+            ..ChatStatusLine::default()
         },
-        ..Screen::default()
+        ..ChatScreen::default()
     };
-    for chat::Said { is_own, name, text, .. } in said {
+    for chat::ChatHistoryEntry { is_own, name, text, .. } in said {
         // Whether it has arrived is not in the history; what has not is sent again.
-        let mark = Mark::Delivered;
+        let mark = DeliveryMark::Delivered;
         screen.add(if is_own {
-            Line::To { name, text, id: 0, mark }
+            ConversationLine::To { name, text, id: 0, mark }
         } else {
-            Line::From { name, text }
+            ConversationLine::From { name, text }
         });
     }
-    screen.add(Line::Note(format!("You are {}. {HELP}", config.name)));
-    let mut terminal = Restored::new().map_err(|error| broken(&error))?;
+    screen.add(ConversationLine::Note(format!("You are {}. {HELP}", config.name)));
+    let mut terminal = RestoredTerminal::new().map_err(|error| broken(&error))?;
     let keys = thread::Builder::new().name("keys".into()).spawn(move || read_keys(&sender));
-    keys.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+    keys.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     let lost = Some((String::new(), Instant::now()));
-    let talk = Talk {
+    let talk = TerminalChat {
         session: &session,
         screen,
-        lost,
+        outage: lost,
         waiting_for: None,
         stay: config.stay,
         rounds: 0,
@@ -85,9 +85,9 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
 }
 
 /// A terminal that is restored when this is dropped. The library restores it in a panic.
-struct Restored(DefaultTerminal);
+struct RestoredTerminal(DefaultTerminal);
 
-impl Restored {
+impl RestoredTerminal {
     fn new() -> io::Result<Self> {
         let terminal = Self(ratatui::try_init()?);
         execute!(stdout(), EnableBracketedPaste, EnableFocusChange)?;
@@ -95,29 +95,29 @@ impl Restored {
     }
 }
 
-impl Drop for Restored {
+impl Drop for RestoredTerminal {
     fn drop(&mut self) {
         let _ = execute!(stdout(), DisableBracketedPaste, DisableFocusChange);
         ratatui::restore();
     }
 }
 
-fn read_keys(inputs: &Sender<Input<event::Event>>) {
+fn read_keys(inputs: &Sender<ChatUiEvent<event::Event>>) {
     while let Ok(event) = event::read() {
-        if inputs.send(Input::Person(event)).is_err() {
+        if inputs.send(ChatUiEvent::Person(event)).is_err() {
             return;
         }
     }
     // The terminal is gone.
-    let _ = inputs.send(Input::Stop);
+    let _ = inputs.send(ChatUiEvent::Stop);
 }
 
-impl Talk<'_> {
+impl TerminalChat<'_> {
     fn run(
         mut self,
         terminal: &mut DefaultTerminal,
-        inputs: &Receiver<Input<event::Event>>,
-    ) -> Result<(), Failure> {
+        inputs: &Receiver<ChatUiEvent<event::Event>>,
+    ) -> Result<(), CommandFailure> {
         loop {
             let mut page = 0;
             self.screen.status.connection = self.connection();
@@ -132,23 +132,25 @@ impl Talk<'_> {
             // What has come at once is drawn at once.
             for input in std::iter::once(first).chain(inputs.try_iter()) {
                 match input {
-                    Input::Stop | Input::Event(Event::Ended { why: None }) => return Ok(()),
-                    Input::Event(Event::Ended { why: Some(why) }) => {
-                        return Err(Failure::Failed(why));
+                    ChatUiEvent::Stop | ChatUiEvent::Event(ChatEvent::Ended { why: None }) => {
+                        return Ok(());
                     }
-                    Input::Event(event) => self.told(event),
-                    Input::Person(event) => match self.pressed(&event, page) {
-                        Asked::Nothing => {}
-                        Asked::Redraw => terminal.clear().map_err(|error| broken(&error))?,
-                        Asked::Stop => return Ok(()),
-                        Asked::Command(command) => self.obey(command),
+                    ChatUiEvent::Event(ChatEvent::Ended { why: Some(why) }) => {
+                        return Err(CommandFailure::Failed(why));
+                    }
+                    ChatUiEvent::Event(event) => self.handle_event(event),
+                    ChatUiEvent::Person(event) => match self.pressed(&event, page) {
+                        KeyAction::Nothing => {}
+                        KeyAction::Redraw => terminal.clear().map_err(|error| broken(&error))?,
+                        KeyAction::Stop => return Ok(()),
+                        KeyAction::Command(command) => self.run_command(command),
                     },
                 }
             }
         }
     }
 
-    fn pressed(&mut self, event: &event::Event, page: usize) -> Asked {
+    fn pressed(&mut self, event: &event::Event, page: usize) -> KeyAction {
         match event {
             event::Event::Key(key) if key.kind != KeyEventKind::Release => {
                 return self.screen.key(*key, page);
@@ -158,35 +160,36 @@ impl Talk<'_> {
             event::Event::FocusLost => self.screen.focus(false),
             _ => {}
         }
-        Asked::Nothing
+        KeyAction::Nothing
     }
 
-    fn obey(&mut self, command: Command) {
+    fn run_command(&mut self, command: ChatInputCommand) {
         let asked = match command {
-            Command::Say { to, text } => {
+            ChatInputCommand::Say { to, text } => {
                 self.screen.partner = Some(to.clone());
-                chat::Command::Say { to, text }
+                chat::ChatCommand::Say { to, text }
             }
-            Command::SpeakTo(name) => {
+            ChatInputCommand::SpeakTo(name) => {
                 if self.screen.members.contains(&name) {
                     self.screen.partner = Some(name);
                 } else {
-                    self.screen.add(Line::Warning(format!("there is no member {name}")));
+                    self.screen
+                        .add(ConversationLine::Warning(format!("there is no member {name}")));
                 }
                 return;
             }
-            Command::Members => {
+            ChatInputCommand::Members => {
                 let members = &self.screen.members;
                 let text =
                     if members.is_empty() { "nobody else".into() } else { members.join(", ") };
-                self.screen.add(Line::Note(format!("members: {text}")));
+                self.screen.add(ConversationLine::Note(format!("members: {text}")));
                 return;
             }
-            Command::Help => return self.screen.add(Line::Note(HELP.into())),
-            Command::Invite(name) => chat::Command::Invite(name),
-            Command::Remove(name) => chat::Command::Remove(name),
-            Command::Leave => chat::Command::Leave,
-            Command::Quit => {
+            ChatInputCommand::Help => return self.screen.add(ConversationLine::Note(HELP.into())),
+            ChatInputCommand::Invite(name) => chat::ChatCommand::Invite(name),
+            ChatInputCommand::Remove(name) => chat::ChatCommand::Remove(name),
+            ChatInputCommand::Leave => chat::ChatCommand::Leave,
+            ChatInputCommand::Quit => {
                 if self.leaves_at.is_none() {
                     self.leaves_at = Some(self.rounds + self.stay);
                     let text = format!(
@@ -194,49 +197,60 @@ impl Talk<'_> {
                          read something; Ctrl-C ends it at once",
                         self.stay
                     );
-                    self.screen.add(Line::Note(text));
+                    self.screen.add(ConversationLine::Note(text));
                 }
-                chat::Command::Finish
+                chat::ChatCommand::Finish
             }
         };
-        self.session.ask(asked);
+        self.session.send_command(asked);
     }
 
-    fn told(&mut self, event: Event) {
+    fn handle_event(&mut self, event: ChatEvent) {
         match event {
-            Event::Connected => self.lost = None,
-            Event::Disconnected { why, again_in } => {
-                self.lost = Some((why, Instant::now() + again_in));
+            ChatEvent::Connected => self.outage = None,
+            ChatEvent::Disconnected { why, again_in } => {
+                self.outage = Some((why, Instant::now() + again_in));
             }
-            Event::Status(status) => self.status(status),
-            Event::Queued { id, to, text } => {
-                self.screen.add(Line::To { name: to, text, id, mark: Mark::Waiting });
+            ChatEvent::Status(status) => self.status(status),
+            ChatEvent::Queued { id, to, text } => {
+                self.screen.add(ConversationLine::To {
+                    name: to,
+                    text,
+                    id,
+                    mark: DeliveryMark::Waiting,
+                });
             }
-            Event::Delivered { id, .. } => self.screen.mark(id, Mark::Delivered),
-            Event::GivenUp { id, to, why } => {
-                self.screen.mark(id, Mark::GivenUp);
-                self.screen.add(Line::Warning(format!("not delivered to {to}: {why}")));
+            ChatEvent::Delivered { id, .. } => self.screen.mark(id, DeliveryMark::Delivered),
+            ChatEvent::GivenUp { id, to, why } => {
+                self.screen.mark(id, DeliveryMark::GivenUp);
+                self.screen.add(ConversationLine::Warning(format!("not delivered to {to}: {why}")));
             }
-            Event::Message { from, text } => self.screen.add(Line::From { name: from, text }),
-            Event::NotSent { to, text, why, .. } => {
-                self.screen.add(Line::Warning(format!("not sent to {to}: {why}")));
+            ChatEvent::Message { from, text } => {
+                self.screen.add(ConversationLine::From { name: from, text });
+            }
+            ChatEvent::NotSent { to, text, why, .. } => {
+                self.screen.add(ConversationLine::Warning(format!("not sent to {to}: {why}")));
                 // So that it need not be typed again.
                 if self.screen.input.text().is_empty() {
                     self.screen.input.insert(&format!("@{to} {text}"));
                 }
             }
-            Event::Invitation(code) => {
+            ChatEvent::Invitation(code) => {
                 let text =
                     format!("give this to one person only, who runs `sunder chat join`: {code}");
-                self.screen.add(Line::Note(text));
+                self.screen.add(ConversationLine::Note(text));
             }
-            Event::Done(text) | Event::Note(text) => self.screen.add(Line::Note(text)),
-            Event::NotDone(text) | Event::Warning(text) => self.screen.add(Line::Warning(text)),
-            Event::Ended { .. } => {}
+            ChatEvent::Done(text) | ChatEvent::Note(text) => {
+                self.screen.add(ConversationLine::Note(text));
+            }
+            ChatEvent::NotDone(text) | ChatEvent::Warning(text) => {
+                self.screen.add(ConversationLine::Warning(text));
+            }
+            ChatEvent::Ended { .. } => {}
         }
     }
 
-    fn status(&mut self, now: ClientStatus) {
+    fn status(&mut self, now: MixClientStatus) {
         self.screen.members = now.others;
         self.waiting_for = now.waiting_for;
         let status = &mut self.screen.status;
@@ -248,7 +262,7 @@ impl Talk<'_> {
 
     /// Why there is no connection, if there is none, and when it is tried again.
     fn connection(&self) -> Option<String> {
-        let Some((why, again)) = &self.lost else {
+        let Some((why, again)) = &self.outage else {
             return self.waiting_for.map(|what| format!("waiting: {what}"));
         };
         let left = again.saturating_duration_since(Instant::now());
@@ -260,6 +274,6 @@ impl Talk<'_> {
     }
 }
 
-fn broken(error: &io::Error) -> Failure {
-    Failure::Failed(format!("the terminal: {error}"))
+fn broken(error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("the terminal: {error}"))
 }

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use circuit::Circuit;
-use circuit::bristol::{self, Format, WriteError};
+use circuit::bristol::{self, BristolFormat, BristolWriteError};
 use clap::ValueEnum;
 
 use crate::circuits;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Writes a circuit in one of Bristol's formats.
 #[derive(clap::Args)]
@@ -20,14 +20,14 @@ pub(crate) struct Arguments {
     circuit: String,
     /// The format
     #[arg(long, value_enum, default_value = "fashion")]
-    to: FormatName,
+    to: BristolFormatName,
     /// The new file [default: standard output]
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum FormatName {
+enum BristolFormatName {
     /// The older one: two inputs, one output; AND, XOR and INV
     Old,
     /// Bristol Fashion
@@ -38,20 +38,20 @@ enum FormatName {
 ///
 /// # Errors
 /// If there is no such circuit, or it cannot be written.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let circuit = circuits::load(&arguments.circuit)?;
     let format = match arguments.to {
-        FormatName::Old => Format::Old,
-        FormatName::Fashion => Format::Fashion,
+        BristolFormatName::Old => BristolFormat::Old,
+        BristolFormatName::Fashion => BristolFormat::Fashion,
     };
     let Some(path) = &arguments.out else {
         return write(&circuit, format, io::stdout().lock(), |error| match error.kind() {
-            ErrorKind::BrokenPipe => Failure::Unread,
-            _ => Failure::Failed(format!("cannot write standard output: {error}")),
+            ErrorKind::BrokenPipe => CommandFailure::Unread,
+            _ => CommandFailure::Failed(format!("cannot write standard output: {error}")),
         });
     };
     let file = create(path)?;
-    let written = write(&circuit, format, file, |error| Failure::writing(path, error));
+    let written = write(&circuit, format, file, |error| CommandFailure::writing(path, error));
     written.inspect_err(|_| remove(path))
 }
 
@@ -65,26 +65,26 @@ pub(super) fn remove(path: &Path) {
 ///
 /// # Errors
 /// If it exists, or cannot be made.
-pub(super) fn create(path: &Path) -> Result<File, Failure> {
+pub(super) fn create(path: &Path) -> Result<File, CommandFailure> {
     File::create_new(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::Usage(format!(
+        ErrorKind::AlreadyExists => CommandFailure::Usage(format!(
             "{} exists; move it away, or choose another place with --out",
             path.display()
         )),
-        _ => Failure::writing(path, &error),
+        _ => CommandFailure::writing(path, &error),
     })
 }
 
 fn write(
     circuit: &Circuit,
-    format: Format,
+    format: BristolFormat,
     to: impl Write,
-    failed: impl Fn(&io::Error) -> Failure,
-) -> Result<(), Failure> {
+    failed: impl Fn(&io::Error) -> CommandFailure,
+) -> Result<(), CommandFailure> {
     let mut to = BufWriter::new(to);
     match bristol::write(circuit, format, &mut to) {
         Ok(()) => to.flush().map_err(|error| failed(&error)),
-        Err(WriteError::Io(error)) => Err(failed(&error)),
-        Err(error) => Err(Failure::Usage(format!("{error}; use --to fashion"))),
+        Err(BristolWriteError::Io(error)) => Err(failed(&error)),
+        Err(error) => Err(CommandFailure::Usage(format!("{error}; use --to fashion"))),
     }
 }

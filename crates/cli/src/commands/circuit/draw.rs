@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::convert;
 use crate::circuits;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Draws a circuit as SVG.
 ///
@@ -32,7 +32,7 @@ const MAX_DRAWN: usize = 1_000;
 ///
 /// # Errors
 /// If there is no such circuit, or the drawing cannot be written.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let circuit = circuits::load(&arguments.circuit)?;
     let svg = if circuit.wires() as usize + circuit.outputs().len() <= MAX_DRAWN {
         diagram::svg(&circuit)
@@ -42,6 +42,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut file = convert::create(&arguments.out)?;
     file.write_all(svg.as_bytes()).map_err(|error| {
         convert::remove(&arguments.out);
-        Failure::writing(&arguments.out, &error)
+        CommandFailure::writing(&arguments.out, &error)
     })
 }

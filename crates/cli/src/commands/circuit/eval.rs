@@ -1,11 +1,11 @@
 //! `sunder circuit eval`.
 
-use circuit::{Schedule, evaluate_64};
+use circuit::{CircuitSchedule, evaluate_64};
 use serde::Serialize;
 
 use crate::circuits;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Evaluates a circuit on the inputs of both parties, without any protection.
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct CircuitEvalDocument {
     output: String,
 }
 
@@ -40,8 +40,8 @@ struct Document {
 ///
 /// # Errors
 /// If there is no such circuit, or an input does not fit it.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let schedule = circuits::schedule(&arguments.circuit, Schedule::new)?;
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let schedule = circuits::schedule(&arguments.circuit, CircuitSchedule::new)?;
     let shape = schedule.shape();
     let mut inputs = circuits::input("garbler", &arguments.garbler, shape.garbler_inputs)?;
     inputs.extend(circuits::input("evaluator", &arguments.evaluator, shape.evaluator_inputs)?);
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         evaluate_64(&schedule, &words).into_iter().map(|word| word & 1 == 1).collect();
     let output = circuits::to_hex(&output);
     if arguments.json {
-        return console::print_json(&Document { output });
+        return console::print_json(&CircuitEvalDocument { output });
     }
     console::print_line(&output)
 }

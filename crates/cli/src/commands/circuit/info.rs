@@ -1,12 +1,12 @@
 //! `sunder circuit info`.
 
-use circuit::Schedule;
+use circuit::CircuitSchedule;
 use serde::Serialize;
 
 use crate::circuits;
 use crate::console;
-use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::failure::CommandFailure;
+use crate::table::{ColumnAlignment, aligned};
 
 /// Shows a circuit's inputs, outputs, numbers of gates and digest.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct CircuitInfoDocument {
     garbler_inputs: u32,
     evaluator_inputs: u32,
     outputs: usize,
@@ -42,14 +42,14 @@ struct Document {
 ///
 /// # Errors
 /// If there is no such circuit.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (circuit, rounds) = circuits::rounds(&arguments.circuit)?;
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let (circuit, rounds) = circuits::load_repeated(&arguments.circuit)?;
     let (counts, times) = (circuit.counts(), rounds.unwrap_or(1));
     let digest = match rounds {
-        Some(_) => circuits::schedule(&arguments.circuit, Schedule::new)?.shape().digest,
+        Some(_) => circuits::schedule(&arguments.circuit, CircuitSchedule::new)?.shape().digest,
         None => circuit.digest(),
     };
-    let document = Document {
+    let document = CircuitInfoDocument {
         garbler_inputs: circuit.garbler_inputs(),
         evaluator_inputs: circuit.evaluator_inputs(),
         outputs: circuit.outputs().len(),
@@ -78,5 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ["SHA-256", &document.sha256],
     ];
     let rows = rows.map(|row| row.map(str::to_owned));
-    console::print(aligned(&[Side::Left, Side::Left], &rows).trim_end().as_bytes())
+    console::print(
+        aligned(&[ColumnAlignment::Left, ColumnAlignment::Left], &rows).trim_end().as_bytes(),
+    )
 }

@@ -6,15 +6,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use compute::{PhaseFigures, peak_memory};
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use rustix::time::ClockId;
-use transport::{Choice, Connection, Error, Exchange, Listener, Options, Step, connect};
+use transport::{
+    Connection, ConnectionOptions, ConnectionStep, Error, ExchangeProfile, Listener,
+    TransportChoice, connect,
+};
 
-use super::measuring::Measuring;
+use super::measuring::PhaseMeasurement;
 use crate::commands::transport::{failed, parse_choice, reachable, security};
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// How often a party tries to connect to one that does not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,7 +25,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How the other party is reached, and who it is.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(super) struct Connecting {
+pub(super) struct ComputeConnectOptions {
     /// Wait for the other party at this address
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     listen: Option<String>,
@@ -38,11 +41,11 @@ pub(super) struct Connecting {
     wait: u32,
     /// The transport: auto, or the name of one. The party that connects chooses
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
-    transport: Choice,
+    transport: TransportChoice,
     /// The public key of the other party: it prints it when it listens. May be given several times
     /// by the one that listens [default there: whoever knows this party's key]
     #[arg(long, value_name = "KEY")]
-    key: Vec<PublicKey>,
+    key: Vec<IdentityPublicKey>,
     /// The file with this party's key [default: a new one for each run]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
@@ -61,14 +64,14 @@ pub(super) struct Connecting {
 }
 
 /// A connection to the other party.
-pub(super) struct Met {
+pub(super) struct PartyConnection {
     pub(super) connection: Connection,
     /// What connecting took, from when the other party was there; at the party that listens
     /// nothing.
     pub(super) connect: PhaseFigures,
 }
 
-impl Connecting {
+impl ComputeConnectOptions {
     /// Where the parties meet.
     fn address(&self) -> &str {
         let address = self.listen.as_ref().or(self.connect.as_ref()).or(self.via.as_ref());
@@ -86,8 +89,8 @@ impl Connecting {
     }
 
     /// Whether the transport is to be chosen for the exchange.
-    pub(super) fn chooses(&self) -> bool {
-        self.connect.is_some() && self.transport == Choice::Auto && !self.is_local()
+    pub(super) fn is_auto_choice(&self) -> bool {
+        self.connect.is_some() && self.transport == TransportChoice::Auto && !self.is_local()
     }
 }
 
@@ -96,18 +99,18 @@ impl Connecting {
 /// # Errors
 /// If the file with the key cannot be read.
 pub(super) fn options(
-    connecting: &Connecting,
-    exchange: Option<Exchange>,
-) -> Result<Options, Failure> {
+    connecting: &ComputeConnectOptions,
+    exchange: Option<ExchangeProfile>,
+) -> Result<ConnectionOptions, CommandFailure> {
     let has_keys = connecting.identity.is_some() || !connecting.key.is_empty();
     let is_insecure = connecting.insecure || (connecting.is_local() && !has_keys);
     let security = security(connecting.identity.as_ref(), &connecting.key, is_insecure)?;
-    Ok(Options {
+    Ok(ConnectionOptions {
         transport: connecting.transport,
         congestion: connecting.congestion.clone(),
         accept_loss: connecting.accept_loss,
         exchange,
-        ..Options::new(security)
+        ..ConnectionOptions::new(security)
     })
 }
 
@@ -116,17 +119,17 @@ pub(super) fn options(
 ///
 /// # Errors
 /// If there is no connection.
-pub(super) fn meet(
-    connecting: &Connecting,
-    exchange: Option<Exchange>,
+pub(super) fn connect_parties(
+    connecting: &ComputeConnectOptions,
+    exchange: Option<ExchangeProfile>,
     rest: &str,
-) -> Result<Met, Failure> {
+) -> Result<PartyConnection, CommandFailure> {
     if connecting.insecure && !connecting.is_local() {
         console::warning("insecure: whoever is on the path can read and change what is exchanged");
     }
     if connecting.address().is_empty() {
         let message = "the other party is missing: give --listen ADDR or --connect HOST:PORT";
-        return Err(Failure::Usage(message.into()));
+        return Err(CommandFailure::Usage(message.into()));
     }
     let options = options(connecting, exchange)?;
     let is_plain = !connecting.insecure && options.security.public_key().is_none();
@@ -155,7 +158,11 @@ fn is_loopback(address: &str) -> bool {
 }
 
 /// Listens, or waits at a relay, and says the command for the other party.
-fn listen(connecting: &Connecting, options: &Options, rest: &str) -> Result<Listener, Failure> {
+fn listen(
+    connecting: &ComputeConnectOptions,
+    options: &ConnectionOptions,
+    rest: &str,
+) -> Result<Listener, CommandFailure> {
     // Who is refused is logged.
     service::log::start(console::wants_colour(&std::io::stderr()))?;
     let (listener, to) = if let Some(relay) = &connecting.via {
@@ -181,32 +188,43 @@ fn listen(connecting: &Connecting, options: &Options, rest: &str) -> Result<List
 }
 
 /// The first connection.
-fn accept(listener: &Listener, options: &Options) -> Result<Met, Failure> {
+fn accept(
+    listener: &Listener,
+    options: &ConnectionOptions,
+) -> Result<PartyConnection, CommandFailure> {
     let connection = listener.accept().map_err(|error| failed(&error))?;
     let transport = connection.transport();
-    if options.transport != Choice::Auto && options.transport != Choice::Named(transport) {
+    if options.transport != TransportChoice::Auto
+        && options.transport != TransportChoice::Named(transport)
+    {
         console::note(&format!(
             "the other party has connected by {transport}: its --transport counts"
         ));
     }
     let connect = PhaseFigures { peak_memory: peak_memory(), ..PhaseFigures::default() };
-    Ok(Met { connection, connect })
+    Ok(PartyConnection { connection, connect })
 }
 
 /// Connects, as soon as the other party listens.
-fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failure> {
+fn retry(
+    address: &str,
+    options: &ConnectionOptions,
+    wait: Duration,
+) -> Result<PartyConnection, CommandFailure> {
     let end = Instant::now() + wait;
     let mut waiting = None;
     loop {
-        let measuring = Measuring::start(ClockId::ThreadCPUTime);
+        let measuring = PhaseMeasurement::start(ClockId::ThreadCPUTime);
         match connect(address, options) {
-            Ok(connection) => return Ok(Met { connection, connect: measuring.figures() }),
+            Ok(connection) => {
+                return Ok(PartyConnection { connection, connect: measuring.figures() });
+            }
             Err(Error::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::ConnectionRefused
                     && Instant::now() < end =>
             {
                 waiting
-                    .get_or_insert_with(Progress::unknown)
+                    .get_or_insert_with(CommandProgress::unknown)
                     .doing("until the other party listens");
                 thread::sleep(RETRY_INTERVAL);
             }
@@ -215,11 +233,11 @@ fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failur
                     "{address}: the key of the other party is missing: it prints it when it \
                      listens; pass it with --key"
                 );
-                return Err(Failure::Usage(message));
+                return Err(CommandFailure::Usage(message));
             }
             Err(
-                error @ (Error::Io { step: Step::Connect(_), .. }
-                | Error::TimedOut { step: Step::Connect(_), .. }),
+                error @ (Error::Io { step: ConnectionStep::Connect(_), .. }
+                | Error::TimedOut { step: ConnectionStep::Connect(_), .. }),
             ) => {
                 return Err(failed(&error).and("does the other party listen there?"));
             }

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use compute::predict::{GmwSteps, Steps, Traffic};
-use compute::{Protocol, Role, Settings};
+use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
+use compute::{ComputeProtocol, ComputeRole, ComputeSettings};
 use serde::Serialize;
-use transport::Exchange;
+use transport::ExchangeProfile;
 
-use super::connection::Connecting;
-use super::loading::Loaded;
+use super::connection::ComputeConnectOptions;
+use super::loading::LoadedCircuit;
 use super::network;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How long garbling and evaluating are measured.
 const MEASURING: Duration = Duration::from_millis(300);
 
 /// What is predicted.
-pub(super) struct Prediction<'a> {
-    pub(super) connecting: &'a Connecting,
+pub(super) struct DryRunRequest<'a> {
+    pub(super) connecting: &'a ComputeConnectOptions,
     pub(super) circuit: &'a str,
-    pub(super) role: Role,
-    pub(super) settings: &'a Settings,
+    pub(super) role: ComputeRole,
+    pub(super) settings: &'a ComputeSettings,
     pub(super) instances: u32,
     pub(super) json: bool,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct DryRunDocument<'a> {
     circuit: &'a str,
     protocol: &'a str,
     /// `null` with GMW.
@@ -40,7 +40,7 @@ struct Document<'a> {
     load_s: f64,
     set_up_s: f64,
     #[serde(flatten)]
-    steps: StepsDocument,
+    steps: DryRunStepsDocument,
     /// `null` if no address was given.
     network_s: Option<f64>,
     transport: Option<&'a str>,
@@ -52,7 +52,7 @@ struct Document<'a> {
 /// What the steps of a protocol take; `null` for those of the other one.
 #[derive(Default, Serialize)]
 #[expect(clippy::struct_field_names, reason = "they are keys of the document")]
-struct StepsDocument {
+struct DryRunStepsDocument {
     inputs_s: Option<f64>,
     garble_s: Option<f64>,
     evaluate_s: Option<f64>,
@@ -61,13 +61,13 @@ struct StepsDocument {
 }
 
 /// What a party of this role sends, and receives.
-pub(super) fn exchange(traffic: Traffic, role: Role) -> Exchange {
-    let Traffic { garbler, evaluator, round_trips } = traffic;
+pub(super) fn exchange(traffic: PredictedTraffic, role: ComputeRole) -> ExchangeProfile {
+    let PredictedTraffic { garbler, evaluator, round_trips } = traffic;
     let (sent, received) = match role {
-        Role::Garbler => (garbler, evaluator),
-        Role::Evaluator => (evaluator, garbler),
+        ComputeRole::Garbler => (garbler, evaluator),
+        ComputeRole::Evaluator => (evaluator, garbler),
     };
-    Exchange { sent, received, rounds: round_trips }
+    ExchangeProfile { sent, received, rounds: round_trips }
 }
 
 /// Predicts what `traffic` and the circuit take, and prints that.
@@ -75,11 +75,11 @@ pub(super) fn exchange(traffic: Traffic, role: Role) -> Exchange {
 /// # Errors
 /// If nobody listens at the address.
 pub(super) fn run(
-    prediction: &Prediction,
-    traffic: Traffic,
-    loaded: &Loaded,
-) -> Result<(), Failure> {
-    let &Prediction { connecting, circuit, role, settings, instances, json } = prediction;
+    prediction: &DryRunRequest,
+    traffic: PredictedTraffic,
+    loaded: &LoadedCircuit,
+) -> Result<(), CommandFailure> {
+    let &DryRunRequest { connecting, circuit, role, settings, instances, json } = prediction;
     let exchange = exchange(traffic, role);
     let network = match &connecting.connect {
         Some(address) => Some(network::examined(connecting, address, exchange, role)?),
@@ -90,27 +90,27 @@ pub(super) fn run(
     let failed = |error| super::failed(&error);
     let seconds = |time: Duration| Some(time.as_secs_f64());
     let (set_up, predicted, steps) = match settings.protocol {
-        Protocol::Yao => {
-            let steps = Steps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
-            let document = StepsDocument {
+        ComputeProtocol::Yao => {
+            let steps = YaoSteps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
+            let document = DryRunStepsDocument {
                 inputs_s: seconds(steps.inputs),
                 garble_s: seconds(steps.garble),
                 evaluate_s: seconds(steps.evaluate),
-                ..StepsDocument::default()
+                ..DryRunStepsDocument::default()
             };
             (steps.set_up, steps.total(waiting, instances), document)
         }
-        Protocol::Gmw => {
+        ComputeProtocol::Gmw => {
             let steps = GmwSteps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
-            let document = StepsDocument {
+            let document = DryRunStepsDocument {
                 triples_s: seconds(steps.triples),
                 gates_s: seconds(steps.gates),
-                ..StepsDocument::default()
+                ..DryRunStepsDocument::default()
             };
             (steps.set_up, steps.total(waiting, instances), document)
         }
     };
-    let document = Document {
+    let document = DryRunDocument {
         circuit,
         protocol: settings.protocol.name(),
         scheme: super::scheme_name(settings),
@@ -130,7 +130,7 @@ pub(super) fn run(
     if json { console::print_json(&document) } else { print(&document) }
 }
 
-fn print(document: &Document) -> Result<(), Failure> {
+fn print(document: &DryRunDocument) -> Result<(), CommandFailure> {
     let line = |name: &str, value: String| console::print_line(&format!("{name:<14}{value}"));
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let times = if document.instances == 1 {

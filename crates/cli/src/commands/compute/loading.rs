@@ -4,52 +4,53 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use circuit::{Circuit, Schedule, generate};
-use compute::{PhaseFigures, Protocol, Role};
+use circuit::{Circuit, CircuitSchedule, generate};
+use compute::{ComputeProtocol, ComputeRole, PhaseFigures};
 use rustix::time::ClockId;
 
-use super::measuring::Measuring;
+use super::measuring::PhaseMeasurement;
 use crate::circuits;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// How long a party waits for a circuit before it meets the other one: what is wrong with a file
 /// is then said before. A larger file is read while the transfers are set up.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOAD_WAIT: Duration = Duration::from_secs(1);
 
 /// A circuit that is being loaded in a thread.
-pub(super) struct Loading {
+pub(super) struct CircuitLoader {
     pub(super) start: Instant,
-    result: Receiver<Result<Loaded, Failure>>,
-    loaded: Option<Loaded>,
+    result: Receiver<Result<LoadedCircuit, CommandFailure>>,
+    loaded: Option<LoadedCircuit>,
 }
 
 /// A circuit, ready to be garbled.
-pub(super) struct Loaded {
-    pub(super) schedule: Schedule,
+pub(super) struct LoadedCircuit {
+    pub(super) schedule: CircuitSchedule,
     /// What that took; of processor time, what the process has used meanwhile: it is loaded by
     /// several threads.
     pub(super) load: PhaseFigures,
 }
 
-impl Loading {
+impl CircuitLoader {
     /// Begins to load a circuit.
     ///
     /// # Errors
     /// If there are no threads.
     pub(super) fn spawn(
-        load: impl FnOnce() -> Result<Schedule, Failure> + Send + 'static,
-    ) -> Result<Self, Failure> {
+        load: impl FnOnce() -> Result<CircuitSchedule, CommandFailure> + Send + 'static,
+    ) -> Result<Self, CommandFailure> {
         let start = Instant::now();
-        let measuring = Measuring::start(ClockId::ProcessCPUTime);
+        let measuring = PhaseMeasurement::start(ClockId::ProcessCPUTime);
         let (done, result) = channel();
         let work = move || {
-            let loaded = load().map(|schedule| Loaded { schedule, load: measuring.figures() });
+            let loaded =
+                load().map(|schedule| LoadedCircuit { schedule, load: measuring.figures() });
             // Nobody waits for it any more after an error.
             let _ = done.send(loaded);
         };
         let thread = thread::Builder::new().name("load".into()).spawn(work);
-        thread.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+        thread.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
         Ok(Self { start, result, loaded: None })
     }
 
@@ -57,22 +58,22 @@ impl Loading {
     ///
     /// # Errors
     /// If the file is not a circuit.
-    pub(super) fn wait(&mut self) -> Result<&Loaded, Failure> {
+    pub(super) fn wait(&mut self) -> Result<&LoadedCircuit, CommandFailure> {
         if let Some(loaded) = self.try_wait()? {
             return Ok(self.loaded.insert(loaded));
         }
-        let progress = Progress::unknown();
+        let progress = CommandProgress::unknown();
         progress.doing("loading the circuit");
         let loaded = self.result.recv().unwrap_or_else(|_| Err(lost()))?;
         Ok(self.loaded.insert(loaded))
     }
 
     /// Waits for a moment. What it returns is not kept.
-    fn try_wait(&mut self) -> Result<Option<Loaded>, Failure> {
+    fn try_wait(&mut self) -> Result<Option<LoadedCircuit>, CommandFailure> {
         if let Some(loaded) = self.loaded.take() {
             return Ok(Some(loaded));
         }
-        match self.result.recv_timeout(PATIENCE) {
+        match self.result.recv_timeout(LOAD_WAIT) {
             Ok(loaded) => Ok(Some(loaded?)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(lost()),
@@ -80,8 +81,8 @@ impl Loading {
     }
 }
 
-fn lost() -> Failure {
-    Failure::Failed("loading the circuit has failed".into())
+fn lost() -> CommandFailure {
+    CommandFailure::Failed("loading the circuit has failed".into())
 }
 
 /// Begins to load a circuit, for a party with this input; without one, with half of a block of
@@ -91,22 +92,24 @@ fn lost() -> Failure {
 /// If there is no such circuit, or the input does not fit it, as far as that is known at once.
 pub(super) fn start(
     name: &str,
-    role: Role,
-    protocol: Protocol,
+    role: ComputeRole,
+    protocol: ComputeProtocol,
     input: Option<&[u8]>,
-) -> Result<Loading, Failure> {
+) -> Result<CircuitLoader, CommandFailure> {
     let mut loading = if name == "sha256" {
         let own = input.map_or(32, <[u8]>::len);
         let Some(rest) = 64_usize.checked_sub(own) else {
             let message = format!("sha256: one block has 64 bytes, the input {own}");
-            return Err(Failure::Usage(message));
+            return Err(CommandFailure::Usage(message));
         };
-        let garbler = if role == Role::Garbler { own } else { rest };
+        let garbler = if role == ComputeRole::Garbler { own } else { rest };
         let garbler = u32::try_from(garbler).unwrap_or(0);
-        Loading::spawn(move || Ok(schedule(&generate::sha256(garbler), protocol)))?
+        CircuitLoader::spawn(move || Ok(schedule(&generate::sha256(garbler), protocol)))?
     } else {
         let name = name.to_owned();
-        Loading::spawn(move || circuits::schedule(&name, |circuit| schedule(circuit, protocol)))?
+        CircuitLoader::spawn(move || {
+            circuits::schedule(&name, |circuit| schedule(circuit, protocol))
+        })?
     };
     let Some(input) = input else { return Ok(loading) };
     match name {
@@ -124,30 +127,34 @@ pub(super) fn start(
 }
 
 /// A circuit in the order in which a protocol evaluates it.
-pub(super) fn schedule(circuit: &Circuit, protocol: Protocol) -> Schedule {
+pub(super) fn schedule(circuit: &Circuit, protocol: ComputeProtocol) -> CircuitSchedule {
     match protocol {
-        Protocol::Yao => Schedule::new(circuit),
+        ComputeProtocol::Yao => CircuitSchedule::new(circuit),
         // Each level takes half a round trip.
-        Protocol::Gmw => Schedule::in_one_part(circuit),
+        ComputeProtocol::Gmw => CircuitSchedule::in_one_part(circuit),
     }
 }
 
-fn require(name: &str, given: usize, expected: usize) -> Result<(), Failure> {
+fn require(name: &str, given: usize, expected: usize) -> Result<(), CommandFailure> {
     if given == expected {
         return Ok(());
     }
-    Err(Failure::Usage(format!("{name}: the input must have {expected} bytes, not {given}")))
+    Err(CommandFailure::Usage(format!("{name}: the input must have {expected} bytes, not {given}")))
 }
 
 /// Checks that the input is one for the circuit.
 ///
 /// # Errors
 /// If it is not.
-pub(super) fn check(schedule: &Schedule, role: Role, input: &[u8]) -> Result<(), Failure> {
+pub(super) fn check(
+    schedule: &CircuitSchedule,
+    role: ComputeRole,
+    input: &[u8],
+) -> Result<(), CommandFailure> {
     let shape = schedule.shape();
     let bits = match role {
-        Role::Garbler => shape.garbler_inputs,
-        Role::Evaluator => shape.evaluator_inputs,
+        ComputeRole::Garbler => shape.garbler_inputs,
+        ComputeRole::Evaluator => shape.evaluator_inputs,
     };
     let expected = bits.div_ceil(8) as usize;
     if input.len() != expected {
@@ -156,12 +163,12 @@ pub(super) fn check(schedule: &Schedule, role: Role, input: &[u8]) -> Result<(),
             "the input has {given} bytes; the circuit takes {bits} bits of the {role}, {expected} \
              bytes"
         );
-        return Err(Failure::Usage(message));
+        return Err(CommandFailure::Usage(message));
     }
     let rest = bits % 8;
     if rest != 0 && input[expected - 1] >> rest != 0 {
         let message = format!("the input has more bits than the {bits} of the {role}");
-        return Err(Failure::Usage(message));
+        return Err(CommandFailure::Usage(message));
     }
     Ok(())
 }

@@ -6,13 +6,13 @@ use compute::{PhaseFigures, peak_memory};
 use rustix::time::{ClockId, clock_gettime};
 
 /// A phase that has begun.
-pub(super) struct Measuring {
+pub(super) struct PhaseMeasurement {
     start: Instant,
     clock: ClockId,
     cpu: Duration,
 }
 
-impl Measuring {
+impl PhaseMeasurement {
     /// Begins. The clock is that of the processor time of this thread, or of the process.
     pub(super) fn start(clock: ClockId) -> Self {
         Self { start: Instant::now(), clock, cpu: read(clock) }

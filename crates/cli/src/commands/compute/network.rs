@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use compute::Role;
-use transport::choice::{Examined, examine};
-use transport::model::{Path, predict};
-use transport::{Choice, Exchange, Security};
+use compute::ComputeRole;
+use transport::choice::{PathExamination, examine};
+use transport::model::{NetworkPath, predict};
+use transport::{ConnectionSecurity, ExchangeProfile, TransportChoice};
 
-use super::connection::{self, Connecting};
+use super::connection::{self, ComputeConnectOptions};
 use crate::commands::transport::failed;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The transport of a run, and what the run takes with it.
-pub(super) struct Network {
+pub(super) struct NetworkPrediction {
     pub(super) transport: &'static str,
     pub(super) reason: String,
     /// `None`: nothing is known of this transport on the path.
@@ -24,39 +24,39 @@ pub(super) struct Network {
 /// # Errors
 /// If nobody listens there.
 pub(super) fn examined(
-    connecting: &Connecting,
+    connecting: &ComputeConnectOptions,
     address: &str,
-    exchange: Exchange,
-    role: Role,
-) -> Result<Network, Failure> {
+    exchange: ExchangeProfile,
+    role: ComputeRole,
+) -> Result<NetworkPrediction, CommandFailure> {
     let options = connection::options(connecting, Some(exchange))?;
     let examined = examine(address, &options, exchange).map_err(|error| failed(&error))?;
-    let Examined { path, decision, .. } = examined;
+    let PathExamination { path, decision, .. } = examined;
     let (transport, reason) = match options.transport {
-        Choice::Named(name) => (name, connecting.default_reason().to_owned()),
-        Choice::Auto => (decision.transport, decision.reason),
+        TransportChoice::Named(name) => (name, connecting.default_reason().to_owned()),
+        TransportChoice::Auto => (decision.transport, decision.reason),
     };
-    let is_secure = !matches!(options.security, Security::Insecure);
+    let is_secure = !matches!(options.security, ConnectionSecurity::Insecure);
     let time = time(transport, &path, exchange, role, is_secure);
-    Ok(Network { transport, reason, time })
+    Ok(NetworkPrediction { transport, reason, time })
 }
 
 /// The longest of three: the bytes of each direction as one stream, since what is sent does not
 /// wait for what is received, and the round trips alone.
 fn time(
     transport: &str,
-    path: &Path,
-    exchange: Exchange,
-    role: Role,
+    path: &NetworkPath,
+    exchange: ExchangeProfile,
+    role: ComputeRole,
     is_secure: bool,
 ) -> Option<Duration> {
-    let Exchange { sent, received, rounds } = exchange;
+    let ExchangeProfile { sent, received, rounds } = exchange;
     let of = |sent, received, rounds| {
-        predict(transport, path, Exchange { sent, received, rounds }, is_secure).ok()
+        predict(transport, path, ExchangeProfile { sent, received, rounds }, is_secure).ok()
     };
     let time = of(sent, 0, 1)?.max(of(0, received, 1)?).max(of(0, 0, rounds)?);
     // A garbler that listens begins when it hears of the connection, and an evaluator waits at the
     // end until its result has arrived. Transports over datagrams wait for the end of the stream.
-    let waits = role == Role::Evaluator || !matches!(transport, "tcp" | "mptcp" | "micss");
+    let waits = role == ComputeRole::Evaluator || !matches!(transport, "tcp" | "mptcp" | "micss");
     Some(time + if waits { path.round_trip } else { Duration::ZERO })
 }

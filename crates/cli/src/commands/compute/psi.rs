@@ -5,21 +5,23 @@ mod table;
 
 use std::path::PathBuf;
 
-use circuit::{Circuit, Schedule, generate};
-use compute::predict::Traffic;
-use compute::{Error, Learns, Reason, Role, Session, Settings};
+use circuit::{Circuit, CircuitSchedule, generate};
+use compute::predict::PredictedTraffic;
+use compute::{
+    ComputeAbortReason, ComputeRole, ComputeSession, ComputeSettings, Error, OutputLearners,
+};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::connection::Connecting;
-use super::dry_run::{self, Prediction};
-use super::loading::{Loading, schedule};
-use super::report::Costs;
-use super::running::{Running, Start};
-use super::{OutputTo, Protocol, RoleName, failed, scheme_name};
+use super::connection::ComputeConnectOptions;
+use super::dry_run::{self, DryRunRequest};
+use super::loading::{CircuitLoader, schedule};
+use super::report::ComputeCosts;
+use super::running::{ComputeSessionSetup, RunningComputation};
+use super::{ComputeProtocolOptions, ComputeRoleName, OutputRecipient, failed, scheme_name};
 use crate::console;
-use crate::failure::Failure;
-use sets::{NUMBER_BITS, OwnSet};
+use crate::failure::CommandFailure;
+use sets::{NUMBER_BITS, PsiOwnSet};
 
 /// Finds the values that one column of each party's CSV file have in common.
 ///
@@ -47,11 +49,11 @@ pub(super) struct Arguments {
     rows: u32,
     /// This party's role; the other party has the other one
     #[arg(long, value_enum)]
-    role: RoleName,
+    role: ComputeRoleName,
     #[command(flatten)]
-    connecting: Connecting,
+    connecting: ComputeConnectOptions,
     #[command(flatten)]
-    protocol: Protocol,
+    protocol: ComputeProtocolOptions,
     /// Say what a run will take: bytes, round trips, and time, for the path to the party that
     /// listens at --connect
     #[arg(long)]
@@ -86,7 +88,7 @@ fn delimiter(text: &str) -> Result<u8, &'static str> {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct PsiDocument<'a> {
     role: String,
     /// `null` if this party does not learn them.
     common: Option<&'a [String]>,
@@ -99,52 +101,53 @@ struct Document<'a> {
     transfers: &'a str,
     transport: &'a str,
     #[serde(flatten)]
-    costs: &'a Costs,
+    costs: &'a ComputeCosts,
 }
 
 /// Finds the common values.
 ///
 /// # Errors
 /// If the file has no such column or too many values, or the other party fails.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let Arguments { connecting, protocol, rows, json, .. } = arguments;
     let (role, rows, json) = (arguments.role.role(), *rows, *json);
     // The garbler knows the order of this output: it gets the common values in another instance.
-    let settings = Settings { learns: Learns::Evaluator, ..protocol.settings()? };
+    let settings = ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings()? };
     let tells = match protocol.output_to() {
-        OutputTo::Both => true,
-        OutputTo::Evaluator => false,
-        OutputTo::Garbler => {
+        OutputRecipient::Both => true,
+        OutputRecipient::Evaluator => false,
+        OutputRecipient::Garbler => {
             let message = "--output-to garbler: let that party be the evaluator instead";
-            return Err(Failure::Usage(message.into()));
+            return Err(CommandFailure::Usage(message.into()));
         }
     };
     check_memory(rows)?;
     let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
-    let set = OwnSet::new(values, role, rows as usize)?;
+    let set = PsiOwnSet::new(values, role, rows as usize)?;
     let input = set.input()?;
     let of_protocol = settings.protocol;
     let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
-    let mut loading = Loading::spawn(circuit)?;
-    let traffic = |schedule: &Schedule| traffic(schedule, &settings, tells.then_some(rows));
+    let mut loading = CircuitLoader::spawn(circuit)?;
+    let traffic = |schedule: &CircuitSchedule| traffic(schedule, &settings, tells.then_some(rows));
     if arguments.dry_run {
         let loaded = loading.wait()?;
         let (circuit, instances, settings) = ("psi", 1, &settings);
-        let prediction = Prediction { connecting, circuit, role, settings, instances, json };
+        let prediction = DryRunRequest { connecting, circuit, role, settings, instances, json };
         return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
     }
     let (other, options) = (role.other(), protocol.options());
     let rest = format!("psi FILE --column NAME --rows {rows} --role {other}{options}");
-    let start = Start { connecting, role, settings, rest: &rest, explain: arguments.explain };
+    let start =
+        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: arguments.explain };
     let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
     let schedule = &loading.wait()?.schedule;
     let common = find(&mut running, schedule, &input, tells.then_some(rows));
     let common = common.map_err(|error| explained(&error, rows))?;
-    let common = common.map(|numbers| set.named(&numbers));
+    let common = common.map(|numbers| set.values_of(&numbers));
     let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
-    let document = Document {
+    let document = PsiDocument {
         role: role.to_string(),
-        common: common.as_deref().filter(|_| tells || role == Role::Evaluator),
+        common: common.as_deref().filter(|_| tells || role == ComputeRole::Evaluator),
         own_values: set.len(),
         rows,
         ands: schedule.shape().ands,
@@ -158,7 +161,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Refuses rows whose circuit does not fit into memory: the program would be killed in the middle.
-fn check_memory(rows: u32) -> Result<(), Failure> {
+fn check_memory(rows: u32) -> Result<(), CommandFailure> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
@@ -168,7 +171,7 @@ fn check_memory(rows: u32) -> Result<(), Failure> {
     if needed <= available {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
+    Err(CommandFailure::Usage(format!(
         "--rows {rows} takes about {} of memory, of which {} are free: divide both files by the \
          first letter of the values, for example, and compare the parts",
         HumanBytes(needed),
@@ -184,47 +187,51 @@ fn about_ands(rows: u32) -> u64 {
 
 /// Finds the numbers of the common values. So many rows are told to the garbler.
 fn find(
-    running: &mut Running,
-    schedule: &Schedule,
+    running: &mut RunningComputation,
+    schedule: &CircuitSchedule,
     input: &[u8],
     told: Option<u32>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let _showing = running.show(schedule.shape().ands);
     let common = running.session.run(schedule, input)?;
     match told {
-        Some(rows) => tell(&mut running.session, common, rows),
+        Some(rows) => reveal_to_garbler(&mut running.session, common, rows),
         None => Ok(common),
     }
 }
 
 /// The evaluator tells the garbler the common numbers, in ascending order, as its input of another
 /// circuit.
-fn tell(
-    session: &mut Session,
+fn reveal_to_garbler(
+    session: &mut ComputeSession,
     common: Option<Vec<u8>>,
     rows: u32,
 ) -> Result<Option<Vec<u8>>, Error> {
-    session.set_learns(Learns::Both);
+    session.set_learns(OutputLearners::Both);
     let told = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
-    session.run(&telling(rows), &told)
+    session.run(&reveal_circuit(rows), &told)
 }
 
 /// A circuit whose output is the evaluator's input.
-fn telling(rows: u32) -> Schedule {
+fn reveal_circuit(rows: u32) -> CircuitSchedule {
     let mut circuit = Circuit::new(&[0, rows * NUMBER_BITS]);
     let input: Vec<_> = circuit.input(1).collect();
     circuit.output(&input);
-    Schedule::new(&circuit)
+    CircuitSchedule::new(&circuit)
 }
 
 /// What the parties send; so many rows are told to the garbler.
-fn traffic(schedule: &Schedule, settings: &Settings, told: Option<u32>) -> Traffic {
-    let found = Traffic::of(schedule, settings, 1);
+fn traffic(
+    schedule: &CircuitSchedule,
+    settings: &ComputeSettings,
+    told: Option<u32>,
+) -> PredictedTraffic {
+    let found = PredictedTraffic::of(schedule, settings, 1);
     let Some(rows) = told else { return found };
-    let telling = telling(rows);
-    let settings = Settings { learns: Learns::Both, ..*settings };
-    let [told, set_up] = [1, 0].map(|count| Traffic::of(&telling, &settings, count));
-    Traffic {
+    let telling = reveal_circuit(rows);
+    let settings = ComputeSettings { learns: OutputLearners::Both, ..*settings };
+    let [told, set_up] = [1, 0].map(|count| PredictedTraffic::of(&telling, &settings, count));
+    PredictedTraffic {
         garbler: found.garbler + told.garbler - set_up.garbler,
         evaluator: found.evaluator + told.evaluator - set_up.evaluator,
         round_trips: found.round_trips + told.round_trips - set_up.round_trips,
@@ -232,20 +239,22 @@ fn traffic(schedule: &Schedule, settings: &Settings, told: Option<u32>) -> Traff
 }
 
 /// What an error is here.
-fn explained(error: &Error, rows: u32) -> Failure {
+fn explained(error: &Error, rows: u32) -> CommandFailure {
     match error {
         Error::Sizes { .. }
         | Error::Differs { what: "the circuit" }
-        | Error::Aborted { reason: Reason::Differs, .. } => Failure::Usage(format!(
-            "the other party computes something else: it must run `sunder compute psi` with --rows \
+        | Error::Aborted { reason: ComputeAbortReason::Differs, .. } => {
+            CommandFailure::Usage(format!(
+                "the other party computes something else: it must run `sunder compute psi` with --rows \
              {rows} and the same options, too"
-        )),
+            ))
+        }
         _ => failed(error),
     }
 }
 
-fn print(document: &Document) -> Result<(), Failure> {
-    let &Document { common, own_values, transport, costs, .. } = document;
+fn print(document: &PsiDocument) -> Result<(), CommandFailure> {
+    let &PsiDocument { common, own_values, transport, costs, .. } = document;
     let Some(common) = common else {
         console::note("the common values are the other party's only");
         return Ok(());

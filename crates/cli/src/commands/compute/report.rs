@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use circuit::Shape;
-use compute::{Phase, PhaseFigures, Protocol, Settings, peak_memory};
+use circuit::CircuitShape;
+use compute::{ComputePhase, ComputeProtocol, ComputeSettings, PhaseFigures, peak_memory};
 use serde::Serialize;
 
 use super::{Arguments, scheme_name};
 use crate::circuits::hex_of;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// What a run has given and taken.
-pub(super) struct Report<'a> {
+pub(super) struct ComputeReport<'a> {
     pub(super) arguments: &'a Arguments,
-    pub(super) settings: Settings,
+    pub(super) settings: ComputeSettings,
     pub(super) transport: &'static str,
-    pub(super) shape: &'a Shape,
+    pub(super) shape: &'a CircuitShape,
     pub(super) output: Option<&'a [u8]>,
-    pub(super) costs: Costs,
+    pub(super) costs: ComputeCosts,
 }
 
 /// How long the parts of a run took.
-pub(super) struct Timings {
+pub(super) struct ComputeTimings {
     /// From the start of the program's work to its end.
     pub(super) total: Duration,
     /// From the connection to the end.
@@ -34,7 +34,7 @@ pub(super) struct Timings {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ComputeDocument<'a> {
     role: String,
     circuit: &'a str,
     circuit_digest: String,
@@ -51,32 +51,33 @@ struct Document<'a> {
     output_bits: usize,
     output: Option<String>,
     #[serde(flatten)]
-    costs: &'a Costs,
+    costs: &'a ComputeCosts,
 }
 
 /// What a run has taken. Times are in seconds.
 #[derive(Serialize)]
-pub(super) struct Costs {
+pub(super) struct ComputeCosts {
     total_s: f64,
     pub(super) run_s: f64,
     bytes_sent: u64,
     bytes_received: u64,
     peak_memory_bytes: u64,
-    phases: Vec<PhaseDocument>,
+    phases: Vec<ComputePhaseDocument>,
 }
 
-impl Costs {
+impl ComputeCosts {
     pub(super) fn new(
-        timings: &Timings,
-        figures: &[PhaseFigures; Phase::ALL.len()],
-        protocol: Protocol,
+        timings: &ComputeTimings,
+        figures: &[PhaseFigures; ComputePhase::ALL.len()],
+        protocol: ComputeProtocol,
     ) -> Self {
         let before = [
-            PhaseDocument::before("load", &timings.load),
-            PhaseDocument::before("connect", &timings.connect),
+            ComputePhaseDocument::before("load", &timings.load),
+            ComputePhaseDocument::before("connect", &timings.connect),
         ];
-        let phases = Phase::ALL.iter().zip(figures).filter(|(phase, _)| phase.is_of(protocol));
-        let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
+        let phases =
+            ComputePhase::ALL.iter().zip(figures).filter(|(phase, _)| phase.is_of(protocol));
+        let phases = phases.map(|(phase, figures)| ComputePhaseDocument::new(*phase, figures));
         Self {
             total_s: timings.total.as_secs_f64(),
             run_s: timings.run.as_secs_f64(),
@@ -90,7 +91,7 @@ impl Costs {
 
 /// Times are in seconds, memory in bytes.
 #[derive(Serialize)]
-pub(in crate::commands) struct PhaseDocument {
+pub(in crate::commands) struct ComputePhaseDocument {
     name: &'static str,
     /// From the connection on; `null` if the phase is before that.
     start_s: Option<f64>,
@@ -101,7 +102,7 @@ pub(in crate::commands) struct PhaseDocument {
     peak_memory_bytes: u64,
 }
 
-impl PhaseDocument {
+impl ComputePhaseDocument {
     fn before(name: &'static str, figures: &PhaseFigures) -> Self {
         Self {
             name,
@@ -114,18 +115,18 @@ impl PhaseDocument {
         }
     }
 
-    pub(in crate::commands) fn new(phase: Phase, figures: &PhaseFigures) -> Self {
+    pub(in crate::commands) fn new(phase: ComputePhase, figures: &PhaseFigures) -> Self {
         let start_s = Some(figures.start.as_secs_f64());
         Self { start_s, ..Self::before(phase.name(), figures) }
     }
 }
 
-impl Report<'_> {
+impl ComputeReport<'_> {
     /// Prints it: the output, or everything as JSON.
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print(&self) -> Result<(), Failure> {
+    pub(super) fn print(&self) -> Result<(), CommandFailure> {
         if self.arguments.json {
             return console::print_json(&self.document());
         }
@@ -135,7 +136,7 @@ impl Report<'_> {
         }
         let instances = self.arguments.repeat.get();
         let times = if instances == 1 { String::new() } else { format!(", {instances} times,") };
-        let Costs { run_s, bytes_sent, bytes_received, .. } = self.costs;
+        let ComputeCosts { run_s, bytes_sent, bytes_received, .. } = self.costs;
         console::note(&format!(
             "{} ANDs{times} in {run_s:.3} s by {}; {bytes_sent} bytes sent, {bytes_received} \
              received",
@@ -144,9 +145,9 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn document(&self) -> Document<'_> {
+    fn document(&self) -> ComputeDocument<'_> {
         let Self { arguments, transport, shape, costs, .. } = self;
-        Document {
+        ComputeDocument {
             role: arguments.role().to_string(),
             circuit: arguments.circuit(),
             circuit_digest: hex_of(&shape.digest),

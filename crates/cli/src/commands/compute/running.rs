@@ -4,28 +4,31 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use circuit::Schedule;
-use compute::predict::Traffic;
-use compute::{Error, PhaseFigures, Protocol, Reason, Role, Session, Settings, Watch};
+use circuit::CircuitSchedule;
+use compute::predict::PredictedTraffic;
+use compute::{
+    ComputeAbortReason, ComputeProgress, ComputeProtocol, ComputeRole, ComputeSession,
+    ComputeSettings, Error, PhaseFigures,
+};
 
-use super::connection::{self, Connecting, Met};
+use super::connection::{self, ComputeConnectOptions, PartyConnection};
 use super::dry_run;
 use super::failed;
-use super::loading::Loading;
-use super::report::{Costs, Timings};
+use super::loading::CircuitLoader;
+use super::report::{ComputeCosts, ComputeTimings};
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 use crate::signals;
 
 /// How long a party that a signal stops has to tell the other one.
 const STOPPING: Duration = Duration::from_secs(3);
 
 /// What a session begins with.
-pub(super) struct Start<'a> {
-    pub(super) connecting: &'a Connecting,
-    pub(super) role: Role,
-    pub(super) settings: Settings,
+pub(super) struct ComputeSessionSetup<'a> {
+    pub(super) connecting: &'a ComputeConnectOptions,
+    pub(super) role: ComputeRole,
+    pub(super) settings: ComputeSettings,
     /// What the other party's command has besides the address.
     pub(super) rest: &'a str,
     /// Whether to say which transport is used, and why.
@@ -33,16 +36,16 @@ pub(super) struct Start<'a> {
 }
 
 /// A session, and what has led to it.
-pub(super) struct Running {
-    pub(super) session: Session,
+pub(super) struct RunningComputation {
+    pub(super) session: ComputeSession,
     pub(super) transport: &'static str,
     start: Instant,
-    begun: Instant,
+    connected_at: Instant,
     connect: PhaseFigures,
     load: PhaseFigures,
 }
 
-impl Start<'_> {
+impl ComputeSessionSetup<'_> {
     /// Meets the other party and starts the session, while the circuit is loaded. `traffic` is what
     /// the session exchanges, `check` whether the circuit is one for this party.
     ///
@@ -50,11 +53,11 @@ impl Start<'_> {
     /// If there is no connection, or no circuit: the other party is told.
     pub(super) fn open(
         &self,
-        loading: &mut Loading,
-        traffic: impl FnOnce(&Schedule) -> Traffic,
-        check: impl FnOnce(&Schedule) -> Result<(), Failure>,
-    ) -> Result<Running, Failure> {
-        let exchange = if self.connecting.chooses() {
+        loading: &mut CircuitLoader,
+        traffic: impl FnOnce(&CircuitSchedule) -> PredictedTraffic,
+        check: impl FnOnce(&CircuitSchedule) -> Result<(), CommandFailure>,
+    ) -> Result<RunningComputation, CommandFailure> {
+        let exchange = if self.connecting.is_auto_choice() {
             Some(dry_run::exchange(traffic(&loading.wait()?.schedule), self.role))
         } else {
             None
@@ -62,11 +65,12 @@ impl Start<'_> {
         if self.connecting.load_first {
             loading.wait()?;
         }
-        let Met { connection, connect } = connection::meet(self.connecting, exchange, self.rest)?;
+        let PartyConnection { connection, connect } =
+            connection::connect_parties(self.connecting, exchange, self.rest)?;
         let transport = connection.transport();
         let reason = connection.decision().map(|decision| decision.reason.clone());
         let begun = Instant::now();
-        let session = Session::start(connection, self.role, self.settings);
+        let session = ComputeSession::start(connection, self.role, self.settings);
         let session = session.map_err(|error| failed(&error))?;
         stop_on_signal(&session)?;
         if self.explain {
@@ -76,66 +80,73 @@ impl Start<'_> {
         let loaded = match loading.wait() {
             Ok(loaded) => loaded,
             Err(failure) => {
-                session.give_up(Reason::Circuit);
+                session.give_up(ComputeAbortReason::Circuit);
                 return Err(failure);
             }
         };
         if let Err(failure) = check(&loaded.schedule) {
-            session.give_up(Reason::Input);
+            session.give_up(ComputeAbortReason::Input);
             return Err(failure);
         }
         let load = loaded.load;
-        Ok(Running { session, transport, start: loading.start, begun, connect, load })
+        Ok(RunningComputation {
+            session,
+            transport,
+            start: loading.start,
+            connected_at: begun,
+            connect,
+            load,
+        })
     }
 }
 
 /// A signal stops the session: the other party is told. It ends the process also if that is not
 /// waiting for the session.
-fn stop_on_signal(session: &Session) -> Result<(), Failure> {
+fn stop_on_signal(session: &ComputeSession) -> Result<(), CommandFailure> {
     let stopper = session.stopper();
     let stop = move || {
         stopper.stop();
         thread::sleep(STOPPING);
         console::error(&Error::Stopped.to_string());
     };
-    let handled = signals::before_end(stop);
-    handled.map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+    let handled = signals::run_on_signal(stop);
+    handled.map_err(|error| CommandFailure::Failed(format!("cannot handle signals: {error}")))
 }
 
-impl Running {
+impl RunningComputation {
     /// Ends the session, after its last instance.
     ///
     /// # Errors
     /// If what was sent last does not arrive.
-    pub(super) fn finish(self, protocol: Protocol) -> Result<Costs, Failure> {
+    pub(super) fn finish(self, protocol: ComputeProtocol) -> Result<ComputeCosts, CommandFailure> {
         let figures = self.session.figures();
         self.session.finish().map_err(|error| failed(&error))?;
-        let timings = Timings {
+        let timings = ComputeTimings {
             total: self.start.elapsed(),
-            run: self.begun.elapsed(),
+            run: self.connected_at.elapsed(),
             connect: self.connect,
             load: self.load,
         };
-        Ok(Costs::new(&timings, &figures, protocol))
+        Ok(ComputeCosts::new(&timings, &figures, protocol))
     }
 
     /// Shows on a terminal how many of these ANDs are done, until it is dropped.
-    pub(super) fn show(&self, ands: u64) -> Showing {
-        Showing::start(self.session.watch(), ands)
+    pub(super) fn show(&self, ands: u64) -> ProgressThread {
+        ProgressThread::start(self.session.watch(), ands)
     }
 }
 
 /// A thread that shows the progress of a session on a terminal.
-pub(super) struct Showing {
+pub(super) struct ProgressThread {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Showing {
-    fn start(watch: Watch, total: u64) -> Self {
+impl ProgressThread {
+    fn start(watch: ComputeProgress, total: u64) -> Self {
         let (stop, stopped) = channel();
         let show = move || {
-            let progress = Progress::steps(total);
+            let progress = CommandProgress::steps(total);
             let mut shown = 0;
             while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout)
             {
@@ -151,7 +162,7 @@ impl Showing {
     }
 }
 
-impl Drop for Showing {
+impl Drop for ProgressThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

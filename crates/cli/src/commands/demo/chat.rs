@@ -7,15 +7,15 @@ mod stage;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
-use mix::proxy::Seen;
+use keys::IdentityPublicKey;
+use mix::proxy::MixProxyObservation;
 
 use super::scratch;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use distinguisher::Updates;
-use report::Report;
-use stage::Stage;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+use distinguisher::ObservedUpdates;
+use report::DemoChatReport;
+use stage::DemoChatGroup;
 
 /// How many rounds are recorded of each thing that alice does.
 const RECORDED: usize = 40;
@@ -39,11 +39,11 @@ const SCRIPT: [(usize, usize, &str); 5] = [
 const NAMES: [&str; 3] = ["alice", "bob", "carol"];
 
 /// What alice does while the proxy records.
-const DEEDS: [(&str, Option<usize>); 3] =
+const ALICE_ACTIONS: [(&str, Option<usize>); 3] =
     [("wrote to bob", Some(1)), ("wrote to carol", Some(2)), ("wrote nothing", None)];
 
 /// A line of the script, and how long it took from being entered to being acknowledged.
-struct Said {
+struct ScriptLineResult {
     from: &'static str,
     to: &'static str,
     text: &'static str,
@@ -55,40 +55,49 @@ struct Said {
 ///
 /// # Errors
 /// If a line does not arrive, or the proxy can tell what alice did.
-pub(super) fn run(json: bool) -> Result<(), Failure> {
+pub(super) fn run(json: bool) -> Result<(), CommandFailure> {
     let start = Instant::now();
-    let progress = Progress::unknown();
+    let progress = CommandProgress::unknown();
     progress.doing("starting a proxy and three members");
     let place = tempfile::tempdir().map_err(|error| scratch::writing(&error))?;
-    let mut stage = Stage::start(place.path(), &NAMES)?;
+    let mut stage = DemoChatGroup::start(place.path(), &NAMES)?;
     let members = start.elapsed();
     progress.doing("talking");
     let said = SCRIPT.iter().map(|line| say(&mut stage, line)).collect::<Result<_, _>>()?;
     let mut deeds = Vec::new();
-    for (deed, to) in DEEDS {
+    for (deed, to) in ALICE_ACTIONS {
         progress.doing(format!("recording what the proxy has while alice {deed}"));
         deeds.push((deed, record(&mut stage, to)?));
     }
     drop(progress);
-    let report = Report { terms: stage.terms(), members, said, deeds, took: start.elapsed() };
+    let report = DemoChatReport {
+        terms: stage.terms(),
+        members,
+        said,
+        actions: deeds,
+        took: start.elapsed(),
+    };
     drop(stage);
     if json { report.print_json() } else { report.print() }?;
     report.check()
 }
 
 /// Has a line said, and waits until it has arrived and its sender knows.
-fn say(stage: &mut Stage, line: &(usize, usize, &'static str)) -> Result<Said, Failure> {
+fn say(
+    stage: &mut DemoChatGroup,
+    line: &(usize, usize, &'static str),
+) -> Result<ScriptLineResult, CommandFailure> {
     let (from, to, text) = *line;
     let start = Instant::now();
     stage.say(from, to, text);
     let arrived = stage.wait_for_message(to)?;
     stage.wait_until_delivered(from)?;
     let is_right = arrived == (NAMES[from].to_owned(), text.to_owned());
-    Ok(Said { from: NAMES[from], to: NAMES[to], text, is_right, took: start.elapsed() })
+    Ok(ScriptLineResult { from: NAMES[from], to: NAMES[to], text, is_right, took: start.elapsed() })
 }
 
 /// Records what the proxy has of alice, while it writes to a member in each round, or nothing.
-fn record(stage: &mut Stage, to: Option<usize>) -> Result<Updates, Failure> {
+fn record(stage: &mut DemoChatGroup, to: Option<usize>) -> Result<ObservedUpdates, CommandFailure> {
     if let Some(to) = to {
         // One in each round; as many as are recorded, and some before and behind.
         (0..RECORDED + 4 * SETTLED).for_each(|at| stage.say(0, to, &format!("line {at}")));
@@ -102,16 +111,19 @@ fn record(stage: &mut Stage, to: Option<usize>) -> Result<Updates, Failure> {
 }
 
 /// What the proxy has of a member.
-fn updates_of(key: &PublicKey, seen: Vec<(PublicKey, Instant, Seen)>) -> Updates {
-    let mut updates = Updates::default();
+fn updates_of(
+    key: &IdentityPublicKey,
+    seen: Vec<(IdentityPublicKey, Instant, MixProxyObservation)>,
+) -> ObservedUpdates {
+    let mut updates = ObservedUpdates::default();
     let mut lengths: BTreeMap<usize, usize> = BTreeMap::new();
     for (_, at, seen) in seen.into_iter().filter(|(of, ..)| of == key) {
         match seen {
-            Seen::Message { len } => {
+            MixProxyObservation::Message { len } => {
                 *lengths.entry(len).or_default() += 1;
                 updates.times.push(at);
             }
-            Seen::Update(update) => updates.mailboxes.push(update),
+            MixProxyObservation::Update(update) => updates.mailboxes.push(update),
         }
     }
     updates.lengths = lengths.into_keys().collect();

@@ -10,10 +10,10 @@ use std::thread;
 use micss::record;
 
 use super::CHANNELS;
-use super::histogram::{Histogram, Verdict, verdict};
-use super::samples::{SAMPLE_LEN, Samples};
+use super::histogram::{ByteHistogram, NoiseVerdict, verdict};
+use super::samples::{FileSamples, SAMPLE_LEN};
 use super::source::{FIRST_LEN, piece_len};
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 
 /// How many bytes of each capture are examined at a time.
 const PIECE_LEN: usize = 256 << 10;
@@ -34,14 +34,14 @@ const HANDSHAKE_MESSAGES: usize = 2;
 const FIRST_PAYLOAD: u64 = (2 * record::HEADER_LEN + record::opened_len(CHANNELS as usize)) as u64;
 
 /// Captured bytes.
-pub(super) struct Capture {
+pub(super) struct ShareCapture {
     file: File,
     /// The start of the shares in the file.
     start: u64,
     len: u64,
 }
 
-impl Capture {
+impl ShareCapture {
     /// The shares that a server sent on one channel: everything after the handshake, which is not
     /// secret.
     ///
@@ -64,7 +64,7 @@ impl Capture {
 }
 
 /// The result of examining the XOR of some captures.
-pub(super) struct Finding {
+pub(super) struct CaptureFinding {
     /// The indices of the captures.
     pub(super) captures: Vec<usize>,
     /// The length of each capture.
@@ -77,15 +77,15 @@ pub(super) struct Finding {
     pub(super) found: usize,
 }
 
-impl Finding {
+impl CaptureFinding {
     /// The result of the chi-squared test.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> NoiseVerdict {
         verdict(self.chi_squared)
     }
 
     /// Whether it reveals nothing about the file, as far as the tests show.
     pub(super) fn is_secret(&self) -> bool {
-        self.verdict() != Verdict::NotNoise && self.found == 0
+        self.verdict() != NoiseVerdict::NotNoise && self.found == 0
     }
 }
 
@@ -95,15 +95,15 @@ impl Finding {
 /// # Errors
 /// If a capture cannot be read, or their lengths differ.
 pub(super) fn examine(
-    captures: &[Capture],
+    captures: &[ShareCapture],
     sets: &[Vec<usize>],
-    samples: &Samples,
-) -> io::Result<Vec<Finding>> {
+    samples: &FileSamples,
+) -> io::Result<Vec<CaptureFinding>> {
     let len = captures.first().map_or(0, |capture| capture.len);
     if captures.iter().any(|capture| capture.len != len) {
         return Err(io::Error::other("the channels carried different numbers of bytes"));
     }
-    let progress = Progress::new(Some(len));
+    let progress = CommandProgress::new(Some(len));
     let next = AtomicU64::new(0);
     let work = || examine_pieces(captures, sets, samples, &next, &progress);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
@@ -113,11 +113,11 @@ pub(super) fn examine(
         counts.collect::<io::Result<Vec<_>>>()
     })?;
     let finding = |(index, set): (usize, &Vec<usize>)| {
-        let mut sum = Counts::new(samples.len());
+        let mut sum = CaptureCounts::new(samples.len());
         for counts in &counts {
             sum.merge(&counts[index]);
         }
-        Ok(Finding {
+        Ok(CaptureFinding {
             captures: set.clone(),
             len,
             first: first_bytes(captures, set)?,
@@ -129,15 +129,15 @@ pub(super) fn examine(
 }
 
 /// The intermediate result for a set of captures.
-struct Counts {
-    histogram: Histogram,
+struct CaptureCounts {
+    histogram: ByteHistogram,
     /// Whether each sample was found.
     found: Vec<bool>,
 }
 
-impl Counts {
+impl CaptureCounts {
     fn new(samples: usize) -> Self {
-        Self { histogram: Histogram::new(), found: vec![false; samples] }
+        Self { histogram: ByteHistogram::new(), found: vec![false; samples] }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -150,13 +150,14 @@ impl Counts {
 
 /// Examines the pieces that no other thread has taken.
 fn examine_pieces(
-    captures: &[Capture],
+    captures: &[ShareCapture],
     sets: &[Vec<usize>],
-    samples: &Samples,
+    samples: &FileSamples,
     next: &AtomicU64,
-    progress: &Progress,
-) -> io::Result<Vec<Counts>> {
-    let mut counts: Vec<Counts> = sets.iter().map(|_| Counts::new(samples.len())).collect();
+    progress: &CommandProgress,
+) -> io::Result<Vec<CaptureCounts>> {
+    let mut counts: Vec<CaptureCounts> =
+        sets.iter().map(|_| CaptureCounts::new(samples.len())).collect();
     // A sample may extend into the next piece, so the search covers a few more bytes.
     let longest = PIECE_LEN + SAMPLE_LEN - 1;
     let mut pieces = vec![vec![0; longest]; captures.len()];
@@ -194,7 +195,7 @@ fn xor<'a>(pieces: impl Iterator<Item = &'a [u8]>, sum: &mut [u8]) {
 }
 
 /// The bytes at the position of the first payload.
-fn first_bytes(captures: &[Capture], set: &[usize]) -> io::Result<Vec<u8>> {
+fn first_bytes(captures: &[ShareCapture], set: &[usize]) -> io::Result<Vec<u8>> {
     let mut pieces = Vec::new();
     for &index in set {
         let capture = &captures[index];

@@ -14,7 +14,7 @@ const MIN_BYTES: u64 = 64 * 256;
 /// The result of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
+pub(super) enum NoiseVerdict {
     /// The histogram is typical of uniform bytes.
     Noise,
     /// The histogram is not typical of uniform bytes.
@@ -25,11 +25,11 @@ pub(super) enum Verdict {
 
 /// The frequency of each byte value.
 #[derive(Clone)]
-pub(super) struct Histogram {
+pub(super) struct ByteHistogram {
     counts: [u64; 256],
 }
 
-impl Histogram {
+impl ByteHistogram {
     /// An empty histogram.
     pub(super) fn new() -> Self {
         Self { counts: [0; 256] }
@@ -75,11 +75,11 @@ impl Histogram {
 }
 
 /// The result of the test for a value of chi-squared.
-pub(super) fn verdict(chi_squared: Option<f64>) -> Verdict {
+pub(super) fn verdict(chi_squared: Option<f64>) -> NoiseVerdict {
     match chi_squared {
-        None => Verdict::TooShort,
-        Some(value) if (NOISE_RANGE.0..=NOISE_RANGE.1).contains(&value) => Verdict::Noise,
-        Some(_) => Verdict::NotNoise,
+        None => NoiseVerdict::TooShort,
+        Some(value) if (NOISE_RANGE.0..=NOISE_RANGE.1).contains(&value) => NoiseVerdict::Noise,
+        Some(_) => NoiseVerdict::NotNoise,
     }
 }
 
@@ -91,12 +91,12 @@ fn to_f64(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use sharing::Generator;
+    use sharing::RandomGenerator;
 
     use super::*;
 
     fn chi_squared(bytes: &[u8]) -> Option<f64> {
-        let mut histogram = Histogram::new();
+        let mut histogram = ByteHistogram::new();
         histogram.add(bytes);
         histogram.chi_squared()
     }
@@ -105,8 +105,8 @@ mod tests {
     fn counts_do_not_depend_on_the_pieces() {
         let bytes: Vec<u8> =
             (0..100_003u32).map(|i| (i.wrapping_mul(i) >> 5).to_le_bytes()[0]).collect();
-        let mut histogram = Histogram::new();
-        let mut other = Histogram::new();
+        let mut histogram = ByteHistogram::new();
+        let mut other = ByteHistogram::new();
         for (index, piece) in bytes.chunks(1001).enumerate() {
             if index % 2 == 0 { histogram.add(piece) } else { other.add(piece) }
         }
@@ -124,26 +124,26 @@ mod tests {
         let even: Vec<u8> = (0..=255).cycle().take(16384).collect();
         // Bytes that are too evenly distributed are as unlikely as uneven ones.
         assert_eq!(chi_squared(&even), Some(0.0));
-        assert_eq!(verdict(Some(0.0)), Verdict::NotNoise);
+        assert_eq!(verdict(Some(0.0)), NoiseVerdict::NotNoise);
         // A single value: (n - n/256)^2 / (n/256) + 255 n/256 = 255 n.
         assert_eq!(chi_squared(&[7; 16384]), Some(255.0 * 16384.0));
-        assert_eq!(verdict(None), Verdict::TooShort);
+        assert_eq!(verdict(None), NoiseVerdict::TooShort);
     }
 
     #[test]
     fn random_bytes_are_noise_and_text_is_not() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let mut sum = 0.0;
         for _ in 0..1000 {
             let mut bytes = vec![0; 16384];
             generator.fill(&mut bytes).unwrap();
             let value = chi_squared(&bytes).unwrap();
-            assert_eq!(verdict(Some(value)), Verdict::Noise, "{value}");
+            assert_eq!(verdict(Some(value)), NoiseVerdict::Noise, "{value}");
             sum += value;
         }
         // The mean of chi-squared is 255; the mean of 1000 values has a standard deviation of 0.7.
         assert!((sum / 1000.0 - 255.0).abs() < 5.0, "{sum}");
         let text = include_bytes!("histogram.rs").repeat(10);
-        assert_eq!(verdict(chi_squared(&text)), Verdict::NotNoise);
+        assert_eq!(verdict(chi_squared(&text)), NoiseVerdict::NotNoise);
     }
 }

@@ -17,10 +17,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use micss::socks::NO_AUTHENTICATION;
-use micss::target::Target;
+use micss::target::ServiceTarget;
 use service::connection_limiter::ConnectionLimiter;
 use sha2::{Digest, Sha256};
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
-use super::source::{SourceFile, piece_len};
+use super::source::{DemoSourceFile, piece_len};
 
 /// How many bytes of the file are read at a time.
 const PIECE_LEN: usize = 256 << 10;
@@ -49,7 +49,7 @@ impl SecretPath {
     /// # Errors
     /// If the system provides no random bytes.
     pub(super) fn new() -> Result<Self, RandomError> {
-        let bits = Zeroizing::new(u128::from_ne_bytes(Generator::system().array()?));
+        let bits = Zeroizing::new(u128::from_ne_bytes(RandomGenerator::system().array()?));
         Ok(Self(Zeroizing::new(format!("/{:032x}", *bits))))
     }
 
@@ -65,7 +65,7 @@ impl SecretPath {
 /// If connections can no longer be accepted.
 pub(super) async fn serve(
     listener: TcpListener,
-    source: Arc<SourceFile>,
+    source: Arc<DemoSourceFile>,
     path: Arc<SecretPath>,
 ) -> io::Result<()> {
     let mut connections = ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
@@ -90,7 +90,7 @@ pub(super) async fn serve(
 
 fn answer(
     request: &Request<Incoming>,
-    source: &Arc<SourceFile>,
+    source: &Arc<DemoSourceFile>,
     path: &SecretPath,
 ) -> Response<FileBody> {
     if request.method() == Method::GET && path.matches(request.uri().path()) {
@@ -108,7 +108,7 @@ struct FileBody {
 }
 
 impl FileBody {
-    fn new(source: Arc<SourceFile>) -> Self {
+    fn new(source: Arc<DemoSourceFile>) -> Self {
         let (sender, pieces) = channel(MAX_WAITING_PIECES);
         let left = source.len;
         spawn_blocking(move || {
@@ -158,7 +158,7 @@ impl Body for FileBody {
 }
 
 /// The data that arrived.
-pub(super) struct Fetched {
+pub(super) struct FetchedFile {
     /// The number of bytes.
     pub(super) len: u64,
     /// Their SHA-256.
@@ -174,7 +174,7 @@ pub(super) async fn fetch(
     server: SocketAddr,
     path: &SecretPath,
     mut arrived: impl FnMut(usize),
-) -> io::Result<Fetched> {
+) -> io::Result<FetchedFile> {
     let stream = connect(proxy, server).await?;
     let (mut http, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(other)?;
@@ -198,7 +198,7 @@ pub(super) async fn fetch(
             }
         }
         drop(http);
-        Ok(Fetched { len, sha256: hash.finalize().into() })
+        Ok(FetchedFile { len, sha256: hash.finalize().into() })
     };
     let (fetched, ()) = tokio::try_join!(receive, async { connection.await.map_err(other) })?;
     Ok(fetched)
@@ -218,7 +218,7 @@ async fn connect(proxy: SocketAddr, server: SocketAddr) -> io::Result<TcpStream>
     if method != NO_AUTHENTICATION {
         return Err(other("the proxy does not speak SOCKS5"));
     }
-    let request = [&[5, 1, 0][..], &Target::address(server).encode()].concat();
+    let request = [&[5, 1, 0][..], &ServiceTarget::address(server).encode()].concat();
     stream.write_all(&request).await?;
     let mut reply = [0; 10];
     stream.read_exact(&mut reply).await?;
@@ -249,7 +249,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(CONTENT).unwrap();
         let len = CONTENT.len() as u64;
-        let source = Arc::new(SourceFile { file, len, description: String::new() });
+        let source = Arc::new(DemoSourceFile { file, len, description: String::new() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let path = Arc::new(SecretPath::new().unwrap());

@@ -6,29 +6,29 @@ use std::io;
 use indicatif::{BinaryBytes, HumanCount};
 use serde::Serialize;
 
-use super::examine::Finding;
-use super::histogram::{NOISE_RANGE, Verdict, verdict};
+use super::examine::CaptureFinding;
+use super::histogram::{NOISE_RANGE, NoiseVerdict, verdict};
 use super::samples::SAMPLE_LEN;
-use super::source::{Content, SourceFile};
-use super::topology::{CHANNELS, Transfer};
+use super::source::{DemoSourceFile, FileStatistics};
+use super::topology::{CHANNELS, DemoTransfer};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The contents of the report.
-pub(super) struct Report<'a> {
+pub(super) struct DemoChannelsReport<'a> {
     /// The file that was sent.
-    pub(super) source: &'a SourceFile,
+    pub(super) source: &'a DemoSourceFile,
     /// Statistics of its content.
-    pub(super) content: &'a Content,
+    pub(super) content: &'a FileStatistics,
     /// Its transfer.
-    pub(super) transfer: &'a Transfer,
+    pub(super) transfer: &'a DemoTransfer,
     /// The number of samples that were searched for.
     pub(super) samples: usize,
     /// What each eavesdropper has.
-    pub(super) findings: &'a [Finding],
+    pub(super) findings: &'a [CaptureFinding],
 }
 
-impl Report<'_> {
+impl DemoChannelsReport<'_> {
     /// Whether the same file arrived.
     pub(super) fn is_equal(&self) -> bool {
         let fetched = &self.transfer.fetched;
@@ -38,7 +38,7 @@ impl Report<'_> {
     /// Whether eavesdroppers without all channels have nothing but noise.
     pub(super) fn is_secret(&self) -> bool {
         let mut lacking = self.findings.iter().filter(|finding| !has_all(finding));
-        lacking.all(Finding::is_secret)
+        lacking.all(CaptureFinding::is_secret)
     }
 
     /// Whether an eavesdropper on all channels has the file; `None` if there was none.
@@ -52,7 +52,7 @@ impl Report<'_> {
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print(&self) -> Result<(), Failure> {
+    pub(super) fn print(&self) -> Result<(), CommandFailure> {
         let text = self.text(console::wants_colour(&io::stdout()));
         console::print(text.trim_end().as_bytes())
     }
@@ -61,7 +61,7 @@ impl Report<'_> {
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print_json(&self) -> Result<(), Failure> {
+    pub(super) fn print_json(&self) -> Result<(), CommandFailure> {
         console::print_json(&self.document())
     }
 
@@ -110,7 +110,7 @@ impl Report<'_> {
         text
     }
 
-    fn found(&self, finding: &Finding) -> String {
+    fn found(&self, finding: &CaptureFinding) -> String {
         match self.samples {
             0 => "too short".into(),
             samples => format!("{} of {samples}", finding.found),
@@ -143,7 +143,7 @@ impl Report<'_> {
         let mut text = String::new();
         if !self.is_secret() {
             text.push_str("THIS IS NOT SECRET: one channel or two tell something of the file.\n");
-        } else if self.findings.iter().any(|finding| finding.verdict() == Verdict::TooShort) {
+        } else if self.findings.iter().any(|finding| finding.verdict() == NoiseVerdict::TooShort) {
             text.push_str(
                 "Whoever listens on one channel, or on any two, has nothing of the file as far as can \
                  be told: it\nis too short for what they have to look like noise, or not.\n",
@@ -165,10 +165,10 @@ impl Report<'_> {
         text
     }
 
-    fn document(&self) -> Document<'_> {
-        let Transfer { fetched, duration, .. } = self.transfer;
-        Document {
-            file: FileDocument {
+    fn document(&self) -> DemoChannelsDocument<'_> {
+        let DemoTransfer { fetched, duration, .. } = self.transfer;
+        DemoChannelsDocument {
+            file: DemoFileDocument {
                 name: &self.source.description,
                 bytes: self.source.len,
                 sha256: hex(&self.content.sha256),
@@ -180,19 +180,19 @@ impl Report<'_> {
             bytes_per_second: self.bytes_per_second(),
             noise: NOISE_RANGE.into(),
             samples: self.samples,
-            eavesdroppers: self.findings.iter().map(Eavesdropper::of).collect(),
+            eavesdroppers: self.findings.iter().map(EavesdropperDocument::of).collect(),
             secret: self.is_secret(),
             readable_with_all: self.is_readable_with_all(),
         }
     }
 }
 
-fn has_all(finding: &Finding) -> bool {
+fn has_all(finding: &CaptureFinding) -> bool {
     finding.captures.len() == usize::from(CHANNELS)
 }
 
 /// The numbers of the channels, from 1.
-fn label(finding: &Finding) -> String {
+fn label(finding: &CaptureFinding) -> String {
     let numbers: Vec<String> =
         finding.captures.iter().map(|index| (index + 1).to_string()).collect();
     numbers.join("+")
@@ -200,9 +200,9 @@ fn label(finding: &Finding) -> String {
 
 fn row(label: String, first: &[u8], chi_squared: Option<f64>, found: String) -> [String; 6] {
     let looks_like = match verdict(chi_squared) {
-        Verdict::Noise => "noise",
-        Verdict::NotNoise => "NOT noise",
-        Verdict::TooShort => "too short",
+        NoiseVerdict::Noise => "noise",
+        NoiseVerdict::NotNoise => "NOT noise",
+        NoiseVerdict::TooShort => "too short",
     };
     let chi_squared = match chi_squared {
         None => String::new(),
@@ -246,18 +246,18 @@ fn ascii(bytes: &[u8]) -> String {
 
 /// What `--json` prints. Channels are counted from 0.
 #[derive(Serialize)]
-struct Document<'a> {
-    file: FileDocument<'a>,
+struct DemoChannelsDocument<'a> {
+    file: DemoFileDocument<'a>,
     received: ReceivedDocument,
     /// Whether the received data is the file.
     equal: bool,
     channels: u8,
     seconds: f64,
     bytes_per_second: u64,
-    noise: NoiseDocument,
+    noise: NoiseRangeDocument,
     /// The number of samples that were searched for in each eavesdropper's captures.
     samples: usize,
-    eavesdroppers: Vec<Eavesdropper>,
+    eavesdroppers: Vec<EavesdropperDocument>,
     /// Whether all eavesdroppers without all channels have nothing but noise.
     secret: bool,
     /// Whether the eavesdropper on all channels has the file; null without one.
@@ -266,7 +266,7 @@ struct Document<'a> {
 
 /// A file.
 #[derive(Serialize)]
-pub(super) struct FileDocument<'a> {
+pub(super) struct DemoFileDocument<'a> {
     pub(super) name: &'a str,
     pub(super) bytes: u64,
     pub(super) sha256: String,
@@ -280,29 +280,29 @@ struct ReceivedDocument {
 
 /// The range of chi-squared for noise.
 #[derive(Serialize)]
-struct NoiseDocument {
+struct NoiseRangeDocument {
     low: f64,
     high: f64,
 }
 
-impl From<(f64, f64)> for NoiseDocument {
+impl From<(f64, f64)> for NoiseRangeDocument {
     fn from((low, high): (f64, f64)) -> Self {
         Self { low, high }
     }
 }
 
 #[derive(Serialize)]
-struct Eavesdropper {
+struct EavesdropperDocument {
     channels: Vec<usize>,
     bytes: u64,
     first_bytes: String,
     chi_squared: Option<f64>,
-    verdict: Verdict,
+    verdict: NoiseVerdict,
     samples_found: usize,
 }
 
-impl Eavesdropper {
-    fn of(finding: &Finding) -> Self {
+impl EavesdropperDocument {
+    fn of(finding: &CaptureFinding) -> Self {
         Self {
             channels: finding.captures.clone(),
             bytes: finding.len,

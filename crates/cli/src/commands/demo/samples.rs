@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use super::source::SourceFile;
+use super::source::DemoSourceFile;
 
 /// The length of a sample, in bytes. Random bytes contain one by chance with probability 2^-90.
 pub(super) const SAMPLE_LEN: usize = 16;
@@ -28,20 +28,20 @@ const MAX_TRIES: usize = 64;
 const TABLE_BITS: u32 = 18;
 
 /// Distinct samples from random positions of the file.
-pub(super) struct Samples {
+pub(super) struct FileSamples {
     /// The number of each sample.
     numbers: HashMap<[u8; SAMPLE_LEN], usize>,
     /// One bit for each value of [`slot`]: whether a sample has it.
     table: Vec<u64>,
 }
 
-impl Samples {
+impl FileSamples {
     /// Draws samples from the file. There are fewer or none if the file is too short or too
     /// monotonous.
     ///
     /// # Errors
     /// If the file cannot be read, or there are no random bytes.
-    pub(super) fn draw(source: &SourceFile) -> io::Result<Self> {
+    pub(super) fn draw(source: &DemoSourceFile) -> io::Result<Self> {
         let mut samples = Self { numbers: HashMap::new(), table: vec![0; 1 << (TABLE_BITS - 6)] };
         for position in positions(source.len)? {
             let mut sample = [0; SAMPLE_LEN];
@@ -99,7 +99,7 @@ fn positions(len: u64) -> io::Result<Vec<u64>> {
     if count <= MAX_SAMPLES as u64 {
         return Ok((0..count).collect());
     }
-    let mut generator = Generator::seeded().map_err(io::Error::other)?;
+    let mut generator = RandomGenerator::seeded().map_err(io::Error::other)?;
     let draw = |_| generator.array().map(|bytes| u64::from_le_bytes(bytes) % count);
     (0..MAX_SAMPLES * MAX_TRIES).map(draw).collect::<Result<_, _>>().map_err(io::Error::other)
 }
@@ -110,14 +110,14 @@ mod tests {
 
     use super::*;
 
-    fn draw(bytes: &[u8]) -> Samples {
+    fn draw(bytes: &[u8]) -> FileSamples {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         let len = bytes.len() as u64;
-        Samples::draw(&SourceFile { file, len, description: String::new() }).unwrap()
+        FileSamples::draw(&DemoSourceFile { file, len, description: String::new() }).unwrap()
     }
 
-    fn count(samples: &Samples, bytes: &[u8]) -> usize {
+    fn count(samples: &FileSamples, bytes: &[u8]) -> usize {
         let mut found = vec![false; samples.len()];
         samples.search(bytes, &mut found);
         found.into_iter().filter(|&found| found).count()
@@ -128,7 +128,7 @@ mod tests {
         for len in [16, 17, 1000, 1 << 20] {
             let mut bytes = vec![0; len];
             let mut noise = vec![0; len];
-            let mut generator = Generator::seeded().unwrap();
+            let mut generator = RandomGenerator::seeded().unwrap();
             generator.fill(&mut bytes).unwrap();
             generator.fill(&mut noise).unwrap();
             let samples = draw(&bytes);

@@ -5,13 +5,13 @@ use std::fs::File;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Checks that there is disk space for temporary files of this size.
 ///
 /// # Errors
 /// If there is too little.
-pub(super) fn require(bytes: u64) -> Result<(), Failure> {
+pub(super) fn require(bytes: u64) -> Result<(), CommandFailure> {
     let directory = std::env::temp_dir();
     // If the system does not report it, a failure to write will.
     let Ok(system) = statvfs(&directory) else { return Ok(()) };
@@ -19,7 +19,7 @@ pub(super) fn require(bytes: u64) -> Result<(), Failure> {
     if free >= bytes {
         return Ok(());
     }
-    Err(Failure::Failed(format!(
+    Err(CommandFailure::Failed(format!(
         "the demo needs {} in {} for a while, but {} are free; make room, set TMPDIR to another \
          directory, or give a smaller --file",
         BinaryBytes(bytes),
@@ -32,21 +32,21 @@ pub(super) fn require(bytes: u64) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If it cannot be created.
-pub(super) fn file() -> Result<File, Failure> {
+pub(super) fn file() -> Result<File, CommandFailure> {
     tempfile::tempfile().map_err(|error| writing(&error))
 }
 
 /// A failure to write to a temporary file.
-pub(super) fn writing(error: &std::io::Error) -> Failure {
+pub(super) fn writing(error: &std::io::Error) -> CommandFailure {
     let directory = std::env::temp_dir();
-    Failure::Failed(format!(
+    CommandFailure::Failed(format!(
         "cannot write temporary files in {}: {error}; set TMPDIR to another directory",
         directory.display()
     ))
 }
 
 /// A failure to read a temporary file.
-pub(super) fn reading(error: &std::io::Error) -> Failure {
+pub(super) fn reading(error: &std::io::Error) -> CommandFailure {
     let directory = std::env::temp_dir().display().to_string();
-    Failure::Failed(format!("cannot read temporary files in {directory}: {error}"))
+    CommandFailure::Failed(format!("cannot read temporary files in {directory}: {error}"))
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::histogram::Histogram;
+use super::histogram::ByteHistogram;
 use super::scratch;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// The length of the file made of the system's own, in bytes.
 pub(super) const DEFAULT_LEN: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub(super) const FIRST_LEN: usize = 16;
 const PIECE_LEN: usize = 1 << 20;
 
 /// A file of known length.
-pub(super) struct SourceFile {
+pub(super) struct DemoSourceFile {
     /// Read by position, so that several threads can read it concurrently.
     pub(super) file: File,
     /// Its length in bytes.
@@ -34,24 +34,28 @@ pub(super) struct SourceFile {
     pub(super) description: String,
 }
 
-impl SourceFile {
+impl DemoSourceFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
     /// If it is not a readable regular file.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path) -> Result<Self, CommandFailure> {
         let shown = path.display();
         // Checked before opening, because opening a named pipe would wait for its other end.
         let metadata = fs::metadata(path)
-            .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
+            .map_err(|error| CommandFailure::Usage(format!("cannot read {shown}: {error}")))?;
         if metadata.is_dir() {
-            return Err(Failure::Usage(format!("{shown} is a directory; name a file in it")));
+            return Err(CommandFailure::Usage(format!(
+                "{shown} is a directory; name a file in it"
+            )));
         }
         if !metadata.is_file() {
-            return Err(Failure::Usage(format!("{shown} is not a regular file; name one that is")));
+            return Err(CommandFailure::Usage(format!(
+                "{shown} is not a regular file; name one that is"
+            )));
         }
         let file = File::open(path)
-            .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
+            .map_err(|error| CommandFailure::Usage(format!("cannot read {shown}: {error}")))?;
         Ok(Self { file, len: metadata.len(), description: shown.to_string() })
     }
 
@@ -59,11 +63,11 @@ impl SourceFile {
     ///
     /// # Errors
     /// If no file can be read, or the result cannot be written.
-    pub(super) fn of_the_system() -> Result<Self, Failure> {
+    pub(super) fn of_the_system() -> Result<Self, CommandFailure> {
         let mut file = scratch::file()?;
-        let progress = Progress::new(Some(DEFAULT_LEN));
+        let progress = CommandProgress::new(Some(DEFAULT_LEN));
         let (mut len, mut count) = (0, 0);
-        for path in Walk::new(&SYSTEM_DIRECTORIES) {
+        for path in FileWalk::new(&SYSTEM_DIRECTORIES) {
             let copied = copy(&path, &mut file, DEFAULT_LEN - len)?;
             progress.advance(usize::try_from(copied).unwrap_or(usize::MAX));
             len += copied;
@@ -74,7 +78,7 @@ impl SourceFile {
         }
         if len == 0 {
             let message = "this system has no files that can be read in /usr; give one with --file";
-            return Err(Failure::Failed(message.into()));
+            return Err(CommandFailure::Failed(message.into()));
         }
         let all = if len < DEFAULT_LEN { ", all there are" } else { "" };
         Ok(Self { file, len, description: format!("{count} of this system's own files{all}") })
@@ -84,8 +88,8 @@ impl SourceFile {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn read_through(&self) -> io::Result<Content> {
-        let (mut hash, mut histogram) = (Sha256::new(), Histogram::new());
+    pub(super) fn read_through(&self) -> io::Result<FileStatistics> {
+        let (mut hash, mut histogram) = (Sha256::new(), ByteHistogram::new());
         let mut first = Vec::new();
         let mut piece = vec![0; PIECE_LEN];
         let mut position = 0;
@@ -100,12 +104,12 @@ impl SourceFile {
             position += len as u64;
         }
         let (sha256, chi_squared) = (hash.finalize().into(), histogram.chi_squared());
-        Ok(Content { sha256, first, chi_squared })
+        Ok(FileStatistics { sha256, first, chi_squared })
     }
 }
 
 /// Statistics of a file's content.
-pub(super) struct Content {
+pub(super) struct FileStatistics {
     /// Its SHA-256.
     pub(super) sha256: [u8; 32],
     /// The first bytes, at most [`FIRST_LEN`].
@@ -120,7 +124,7 @@ pub(super) fn piece_len(left: u64, most: usize) -> usize {
 }
 
 /// Appends the first bytes of a file, at most `most`. A file that cannot be read is skipped.
-fn copy(path: &Path, to: &mut File, most: u64) -> Result<u64, Failure> {
+fn copy(path: &Path, to: &mut File, most: u64) -> Result<u64, CommandFailure> {
     let Ok(from) = File::open(path) else { return Ok(0) };
     let is_file = from.metadata().is_ok_and(|metadata| metadata.is_file());
     if !is_file {
@@ -131,18 +135,18 @@ fn copy(path: &Path, to: &mut File, most: u64) -> Result<u64, Failure> {
 
 /// The regular files below some directories, in the order of their names. Symbolic links are not
 /// followed.
-struct Walk {
+struct FileWalk {
     /// The paths to visit, the next one last.
     stack: Vec<PathBuf>,
 }
 
-impl Walk {
+impl FileWalk {
     fn new(roots: &[&str]) -> Self {
         Self { stack: roots.iter().rev().map(PathBuf::from).collect() }
     }
 }
 
-impl Iterator for Walk {
+impl Iterator for FileWalk {
     type Item = PathBuf;
 
     fn next(&mut self) -> Option<PathBuf> {
@@ -175,14 +179,14 @@ mod tests {
             fs::write(path(name), name).unwrap();
         }
         std::os::unix::fs::symlink(path("b"), path("link")).unwrap();
-        let found: Vec<PathBuf> = Walk::new(&[directory.path().to_str().unwrap()]).collect();
+        let found: Vec<PathBuf> = FileWalk::new(&[directory.path().to_str().unwrap()]).collect();
         assert_eq!(found, ["a", "b/c/x", "b/z", "d"].map(path));
     }
 
     #[test]
     fn only_regular_files_are_accepted() {
         for path in ["/", "/dev/null", "/no/such/file"] {
-            let Err(failure) = SourceFile::open(Path::new(path)) else { panic!("{path}") };
+            let Err(failure) = DemoSourceFile::open(Path::new(path)) else { panic!("{path}") };
             assert_eq!(failure.code(), 2, "{path}");
         }
     }
@@ -191,7 +195,7 @@ mod tests {
     fn a_file_is_read_through() {
         let path = tempfile::NamedTempFile::new().unwrap();
         fs::write(path.path(), "abc").unwrap();
-        let content = SourceFile::open(path.path()).unwrap().read_through().unwrap();
+        let content = DemoSourceFile::open(path.path()).unwrap().read_through().unwrap();
         // FIPS 180-2, B.1.
         assert_eq!(content.sha256[..4], [0xBA, 0x78, 0x16, 0xBF]);
         assert_eq!((content.first, content.chi_squared), (b"abc".to_vec(), None));

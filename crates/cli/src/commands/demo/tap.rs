@@ -18,12 +18,12 @@ const PIECE_LEN: usize = 256 << 10;
 const MAX_WAITING_PIECES: usize = 8;
 
 /// A tap that listens, but forwards nothing yet.
-pub(super) struct Tap {
+pub(super) struct ChannelTap {
     listener: TcpListener,
     server: SocketAddr,
 }
 
-impl Tap {
+impl ChannelTap {
     /// Listens at the server's IP address.
     ///
     /// # Errors

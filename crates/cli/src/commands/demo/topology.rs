@@ -12,27 +12,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use micss::client::Client;
-use micss::config::{ClientConfig, ServerConfig};
-use micss::server::Server;
-use service::config::Problems;
+use micss::client::MicssClient;
+use micss::config::{MicssClientConfig, MicssServerConfig};
+use micss::server::MicssServer;
+use service::config::ConfigProblems;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::http::{self, Fetched, SecretPath};
+use super::http::{self, FetchedFile, SecretPath};
 use super::scratch;
-use super::source::SourceFile;
-use super::tap::Tap;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use super::source::DemoSourceFile;
+use super::tap::ChannelTap;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// The number of channels. Channel i is at the loopback address 127.0.0.(i + 1).
 pub(super) const CHANNELS: u8 = 3;
 
 /// A file's transfer over the channels, and the captures of the taps.
-pub(super) struct Transfer {
+pub(super) struct DemoTransfer {
     /// The data that arrived.
-    pub(super) fetched: Fetched,
+    pub(super) fetched: FetchedFile,
     /// The time from the request to the last byte.
     pub(super) duration: Duration,
     /// What the server sent on each channel.
@@ -43,7 +43,7 @@ pub(super) struct Transfer {
 ///
 /// # Errors
 /// If a part of it cannot be started, or the file arrives incomplete.
-pub(super) async fn transfer(source: Arc<SourceFile>) -> Result<Transfer, Failure> {
+pub(super) async fn transfer(source: Arc<DemoSourceFile>) -> Result<DemoTransfer, CommandFailure> {
     let len = source.len;
     let files = TcpListener::bind("127.0.0.1:0").await.map_err(|error| starting(&error))?;
     let service = files.local_addr().map_err(|error| starting(&error))?;
@@ -51,13 +51,13 @@ pub(super) async fn transfer(source: Arc<SourceFile>) -> Result<Transfer, Failur
     let taps = bind_taps(&server).await.map_err(|error| starting(&error))?;
     let client = bind_client(&taps).await.map_err(|error| starting(&error))?;
     let proxy = client.local_addresses().map_err(|error| starting(&error))?[0];
-    let progress = Progress::new(Some(len));
+    let progress = CommandProgress::new(Some(len));
 
     // They end when the set is dropped.
     let mut ends = JoinSet::new();
     ends.spawn(server.run(pending()));
     ends.spawn(client.run(pending()));
-    let path = SecretPath::new().map_err(|error| Failure::Failed(error.to_string()))?;
+    let path = SecretPath::new().map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let path = Arc::new(path);
     let known = Arc::clone(&path);
     ends.spawn(async { _ = http::serve(files, source, known).await });
@@ -66,49 +66,49 @@ pub(super) async fn transfer(source: Arc<SourceFile>) -> Result<Transfer, Failur
     let fetch = async {
         let fetched = http::fetch(proxy, service, &path, |bytes| progress.advance(bytes)).await;
         let fetched = fetched
-            .map_err(|error| Failure::Failed(format!("the file did not arrive: {error}")))?;
+            .map_err(|error| CommandFailure::Failed(format!("the file did not arrive: {error}")))?;
         Ok((fetched, start.elapsed()))
     };
     let ((fetched, duration), captures) = tokio::try_join!(fetch, capture(taps))?;
-    Ok(Transfer { fetched, duration, captures })
+    Ok(DemoTransfer { fetched, duration, captures })
 }
 
-async fn bind_server(service: SocketAddr) -> io::Result<Server> {
+async fn bind_server(service: SocketAddr) -> io::Result<MicssServer> {
     let listen: Vec<String> =
         (1..=CHANNELS).map(|channel| format!("\"127.0.0.{channel}:0\"")).collect();
     let config = format!(
         "listen = [{}]\nallow = [\"{service}\"]\nmin_channels = {CHANNELS}",
         listen.join(", ")
     );
-    Server::bind(parsed(ServerConfig::from_toml(&config))).await
+    MicssServer::bind(parsed(MicssServerConfig::from_toml(&config))).await
 }
 
-async fn bind_taps(server: &Server) -> io::Result<Vec<(Tap, SocketAddr)>> {
+async fn bind_taps(server: &MicssServer) -> io::Result<Vec<(ChannelTap, SocketAddr)>> {
     let mut taps = Vec::new();
     for address in server.local_addresses()? {
-        let tap = Tap::bind(address).await?;
+        let tap = ChannelTap::bind(address).await?;
         let address = tap.address()?;
         taps.push((tap, address));
     }
     Ok(taps)
 }
 
-async fn bind_client(taps: &[(Tap, SocketAddr)]) -> io::Result<Client> {
+async fn bind_client(taps: &[(ChannelTap, SocketAddr)]) -> io::Result<MicssClient> {
     let channels = taps.iter().map(|(_, address)| format!("[[channel]]\nserver = \"{address}\"\n"));
     // The demo needs only one connection on each channel, for one stream.
     let config = format!(
         "pool = {{ size = 0, keep = 0 }}\nsocks = \"127.0.0.1:0\"\n{}",
         channels.collect::<String>()
     );
-    Client::bind(parsed(ClientConfig::from_toml(&config))).await
+    MicssClient::bind(parsed(MicssClientConfig::from_toml(&config))).await
 }
 
-fn parsed<T>(config: Result<T, Problems>) -> T {
+fn parsed<T>(config: Result<T, ConfigProblems>) -> T {
     config.expect("nothing in it depends on the machine but ports")
 }
 
 /// Runs the taps until all channels have ended.
-async fn capture(taps: Vec<(Tap, SocketAddr)>) -> Result<Vec<File>, Failure> {
+async fn capture(taps: Vec<(ChannelTap, SocketAddr)>) -> Result<Vec<File>, CommandFailure> {
     let mut running = JoinSet::new();
     for (index, (tap, _)) in taps.into_iter().enumerate() {
         let file = scratch::file()?;
@@ -122,12 +122,12 @@ async fn capture(taps: Vec<(Tap, SocketAddr)>) -> Result<Vec<File>, Failure> {
     Ok(captures.into_iter().flatten().collect())
 }
 
-fn tapping(error: &dyn std::error::Error) -> Failure {
-    Failure::Failed(format!("the eavesdropper's capture: {error}"))
+fn tapping(error: &dyn std::error::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("the eavesdropper's capture: {error}"))
 }
 
-fn starting(error: &io::Error) -> Failure {
-    Failure::Failed(format!(
+fn starting(error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!(
         "{error}; the demo needs the addresses 127.0.0.1 to 127.0.0.{CHANNELS}"
     ))
 }

@@ -1,30 +1,30 @@
 //! Which daemon a configuration is for, and its problems as findings.
 
-use service::config::Problem;
+use service::config::ConfigProblem;
 
-use crate::checks::finding::{Finding, Level};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::commands::EXAMINATIONS;
-use crate::daemon::Examination;
+use crate::daemon::DaemonExamination;
 
 /// The daemon whose keys a text has the most of. Of equals, the one with the fewest problems in it,
 /// and of these the last: a text with nothing but channels is a proxy's. `None` if the text has no
 /// key of any.
-pub(super) fn daemon_of(text: &str) -> Option<&'static Examination> {
-    let likeness = |daemon: &&Examination| daemon.keys.likeness(text);
+pub(super) fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
+    let likeness = |daemon: &&DaemonExamination| daemon.keys.match_score(text);
     let most =
         EXAMINATIONS.iter().map(|daemon| likeness(&daemon)).max().filter(|most| *most > 0)?;
-    let count = |daemon: &&Examination| (daemon.problems)(text).iter().flatten().count();
+    let count = |daemon: &&DaemonExamination| (daemon.problems)(text).iter().flatten().count();
     EXAMINATIONS.iter().rev().filter(|daemon| likeness(daemon) == most).min_by_key(count)
 }
 
 /// All problems of a text that is meant to be a daemon's configuration, in the order of its lines.
-pub(super) fn findings(daemon: &Examination, text: &str) -> Vec<Finding> {
+pub(super) fn findings(daemon: &DaemonExamination, text: &str) -> Vec<CheckFinding> {
     let problems = (daemon.problems)(text);
     problems.iter().flatten().map(|problem| finding(daemon, text, problem)).collect()
 }
 
-fn finding(daemon: &Examination, text: &str, problem: &Problem) -> Finding {
-    let Problem { key, what, fix, .. } = problem;
+fn finding(daemon: &DaemonExamination, text: &str, problem: &ConfigProblem) -> CheckFinding {
+    let ConfigProblem { key, what, fix, .. } = problem;
     let subject = match problem.line(text) {
         Some(line) if key.is_empty() => format!("line {line}"),
         Some(line) => format!("line {line}, {key}"),
@@ -36,37 +36,37 @@ fn finding(daemon: &Examination, text: &str, problem: &Problem) -> Finding {
     } else {
         fix.clone()
     };
-    Finding::new(Level::Error, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
 /// What to do about a key that is unknown where it stands.
-fn advice(daemon: &Examination, table: &str, name: &str) -> String {
+fn advice(daemon: &DaemonExamination, table: &str, name: &str) -> String {
     let keys = daemon.keys;
-    if keys.known_anywhere(name).is_none() && keys.nearest(table, name).is_none() {
+    if keys.find_in_any_table(name).is_none() && keys.nearest(table, name).is_none() {
         let mut others = EXAMINATIONS.iter();
-        if let Some(other) = others.find(|other| other.keys.known_anywhere(name).is_some()) {
+        if let Some(other) = others.find(|other| other.keys.find_in_any_table(name).is_some()) {
             let (other, own) = (other.name, daemon.name);
             return format!("take it out: it is a key of sunder {other}, and this is {own}'s");
         }
     }
-    keys.advice(table, name)
+    keys.unknown_key_fix(table, name)
 }
 
 #[cfg(test)]
 mod tests {
-    use service::config::Keys;
+    use service::config::ConfigKeys;
 
     use super::*;
     use crate::commands::daemon_names;
 
-    fn daemon(name: &str) -> &'static Examination {
+    fn daemon(name: &str) -> &'static DaemonExamination {
         EXAMINATIONS.iter().find(|daemon| daemon.name == name).unwrap()
     }
 
     /// The mistakes in a text, each with its fix.
-    fn said(daemon: &Examination, text: &str) -> Vec<String> {
-        let said = |finding: Finding| {
-            let Finding { subject, message, fix, .. } = finding;
+    fn said(daemon: &DaemonExamination, text: &str) -> Vec<String> {
+        let said = |finding: CheckFinding| {
+            let CheckFinding { subject, message, fix, .. } = finding;
             format!("{subject}: {message} -> {}", fix.unwrap())
         };
         findings(daemon, text).into_iter().map(said).collect()
@@ -257,10 +257,10 @@ mod tests {
     }
 
     /// The heads of a table and of those around it.
-    fn heads(keys: Keys, table: &str) -> String {
+    fn heads(keys: ConfigKeys, table: &str) -> String {
         let depths = table.match_indices('.').map(|(end, _)| &table[..end]);
         let tables = depths.chain([table]).filter(|table| !table.is_empty());
-        tables.map(|table| keys.head(table) + "\n").collect()
+        tables.map(|table| keys.table_header(table) + "\n").collect()
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
             let text = format!("x = {}", key.example);
             assert!(text.parse::<toml::Table>().is_ok(), "{text}");
         }
-        let written = |name| daemon("proxy").keys.known("", name).unwrap().written();
+        let written = |name| daemon("proxy").keys.find("", name).unwrap().example_setting();
         assert_eq!(written("threshold"), "threshold = 2");
         assert_eq!(written("pool"), "[pool] with size = 4");
         assert_eq!(written("channel"), "[[channel]] with server = \"192.0.2.10:7000\"");

@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use lab::capture::Capture;
-use remicss::wire::datagram::{Class, Header, Kind};
+use lab::capture::PcapngReader;
+use remicss::wire::datagram::{DatagramClass, SymbolKind, SymbolShareHeader};
 use serde::Serialize;
-use sharing::{Joiner, Sharing};
+use sharing::{Joiner, SharingParameters};
 use tun::ip::packet_len;
 
 /// The maximum number of symbols that are examined.
@@ -26,19 +26,19 @@ const TAG_LEN: usize = 8;
 
 /// What was captured in one direction of a tunnel.
 #[derive(Debug, Default)]
-pub(super) struct Captured {
+pub(super) struct CapturedSymbols {
     /// The shares of each symbol, by channel.
-    symbols: BTreeMap<Key, Shares>,
+    symbols: BTreeMap<CapturedSymbolId, CapturedShares>,
     channels: usize,
 }
 
 /// The shares of a symbol, by channel.
 #[derive(Debug, Default)]
-struct Shares(BTreeMap<usize, Vec<u8>>);
+struct CapturedShares(BTreeMap<usize, Vec<u8>>);
 
 /// A symbol whose packet the captures reveal together.
-struct Known<'a> {
-    shares: &'a Shares,
+struct RevealedSymbol<'a> {
+    shares: &'a CapturedShares,
     /// The shared bytes: the packet, with the bytes before and after it.
     symbol: Vec<u8>,
 }
@@ -46,7 +46,7 @@ struct Known<'a> {
 /// What identifies a symbol: the fields of its headers, and its length. Of more than 2^24 symbols
 /// some would have the same sequence number; fewer are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
+struct CapturedSymbolId {
     threshold: u8,
     sequence: u32,
     length: usize,
@@ -54,7 +54,7 @@ struct Key {
 
 /// What a set of channels reveals of the symbols with one threshold.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Finding {
+pub(super) struct EavesdropFinding {
     /// The threshold k of the symbols.
     pub(super) threshold: u8,
     /// The channels, by index.
@@ -68,7 +68,7 @@ pub(super) struct Finding {
     pub(super) correlation: Option<f64>,
 }
 
-impl Captured {
+impl CapturedSymbols {
     /// Reads the captures, one for each channel in the tunnel's order. Only datagrams to `port`,
     /// the server's, are used.
     ///
@@ -80,7 +80,7 @@ impl Captured {
     ) -> Result<Self, (usize, io::Error)> {
         let mut captured = Self::default();
         for (channel, file) in captures.into_iter().enumerate() {
-            let mut capture = Capture::new(file);
+            let mut capture = PcapngReader::new(file);
             while let Some(datagram) = capture.next_datagram().map_err(|error| (channel, error))? {
                 if datagram.to.port() == port {
                     captured.add(channel, &datagram.payload);
@@ -92,33 +92,36 @@ impl Captured {
     }
 
     fn add(&mut self, channel: usize, payload: &[u8]) {
-        if Class::of(payload) != Some(Class::Share) {
+        if DatagramClass::of(payload) != Some(DatagramClass::Share) {
             return;
         }
-        let Ok((header, share)) = Header::parse(payload) else { return };
-        if header.kind == Kind::Control {
+        let Ok((header, share)) = SymbolShareHeader::parse(payload) else { return };
+        if header.kind == SymbolKind::Control {
             return;
         }
-        let key =
-            Key { threshold: header.threshold, sequence: header.sequence, length: share.len() };
+        let key = CapturedSymbolId {
+            threshold: header.threshold,
+            sequence: header.sequence,
+            length: share.len(),
+        };
         if self.symbols.len() < MAX_SYMBOLS || self.symbols.contains_key(&key) {
             self.symbols.entry(key).or_default().0.entry(channel).or_insert_with(|| share.to_vec());
         }
     }
 
     /// What each set of k - 1 and of k channels reveals, for each captured threshold k.
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut by_threshold: BTreeMap<u8, Vec<&Shares>> = BTreeMap::new();
+    pub(super) fn findings(&self) -> Vec<EavesdropFinding> {
+        let mut by_threshold: BTreeMap<u8, Vec<&CapturedShares>> = BTreeMap::new();
         for (key, shares) in &self.symbols {
             by_threshold.entry(key.threshold).or_default().push(shares);
         }
         let mut findings = Vec::new();
         for (threshold, symbols) in by_threshold {
             let k = usize::from(threshold);
-            let known: Vec<Known<'_>> = symbols
+            let known: Vec<RevealedSymbol<'_>> = symbols
                 .into_iter()
                 .filter_map(|shares| {
-                    Some(Known { shares, symbol: packet(threshold, shares, None)? })
+                    Some(RevealedSymbol { shares, symbol: packet(threshold, shares, None)? })
                 })
                 .collect();
             for size in [k - 1, k] {
@@ -132,18 +135,19 @@ impl Captured {
 }
 
 /// What these channels reveal of symbols whose packets are known.
-fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
-    let has_all =
-        |known: &&Known<'_>| channels.iter().all(|channel| known.shares.0.contains_key(channel));
-    let theirs: Vec<&Known<'_>> = known.iter().filter(has_all).collect();
-    let reads = |known: &&&Known<'_>| {
+fn finding(threshold: u8, channels: &[usize], known: &[RevealedSymbol<'_>]) -> EavesdropFinding {
+    let has_all = |known: &&RevealedSymbol<'_>| {
+        channels.iter().all(|channel| known.shares.0.contains_key(channel))
+    };
+    let theirs: Vec<&RevealedSymbol<'_>> = known.iter().filter(has_all).collect();
+    let reads = |known: &&&RevealedSymbol<'_>| {
         packet(threshold, known.shares, Some(channels)).is_some_and(|found| found == known.symbol)
     };
     let is_enough = channels.len() >= usize::from(threshold);
     let mut correlation = None;
     if !is_enough && !channels.is_empty() {
-        let mut views: Vec<Histogram> = vec![Histogram::default(); channels.len() + 1];
-        for Known { shares, symbol } in &theirs {
+        let mut views: Vec<XorHistogram> = vec![XorHistogram::default(); channels.len() + 1];
+        for RevealedSymbol { shares, symbol } in &theirs {
             for (view, channel) in views.iter_mut().zip(channels) {
                 view.add(&shares.0[channel], symbol);
             }
@@ -151,9 +155,10 @@ fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
                 views[channels.len()].add(&guess, symbol);
             }
         }
-        correlation = views.iter().filter_map(Histogram::deviation).map(f64::abs).reduce(f64::max);
+        correlation =
+            views.iter().filter_map(XorHistogram::deviation).map(f64::abs).reduce(f64::max);
     }
-    Finding {
+    EavesdropFinding {
         threshold,
         channels: channels.to_vec(),
         symbols: theirs.len(),
@@ -164,7 +169,7 @@ fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
 
 /// Joins the shares of the channels `only`, or any k shares, to the symbol. `None` if it contains
 /// no IP packet between its first byte and its tag.
-fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<u8>> {
+fn packet(threshold: u8, shares: &CapturedShares, only: Option<&[usize]>) -> Option<Vec<u8>> {
     let k = usize::from(threshold);
     let channels: Vec<usize> = match only {
         Some(only) => only.to_vec(),
@@ -181,7 +186,7 @@ fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<
 }
 
 /// Joins the shares of these channels, even if they are too few.
-fn join(channels: &[usize], shares: &Shares) -> Option<Vec<u8>> {
+fn join(channels: &[usize], shares: &CapturedShares) -> Option<Vec<u8>> {
     let k = u8::try_from(channels.len()).ok()?;
     let coordinates: Vec<u8> =
         channels.iter().map(|channel| u8::try_from(channel + 1).ok()).collect::<Option<_>>()?;
@@ -190,22 +195,22 @@ fn join(channels: &[usize], shares: &Shares) -> Option<Vec<u8>> {
         .map(|channel| shares.0.get(channel).map(Vec::as_slice))
         .collect::<Option<_>>()?;
     let mut symbol = vec![0; views.first()?.len()];
-    let sharing = Sharing::shamir(k, u8::try_from(remicss::MAX_CHANNELS).ok()?).ok()?;
+    let sharing = SharingParameters::shamir(k, u8::try_from(remicss::MAX_CHANNELS).ok()?).ok()?;
     Joiner::new(sharing).join(&coordinates, &views, &mut symbol).ok()?;
     Some(symbol)
 }
 
 /// The frequency of each value of the XOR of a captured byte and a packet's byte.
 #[derive(Clone, Debug)]
-struct Histogram([u64; 256]);
+struct XorHistogram([u64; 256]);
 
-impl Default for Histogram {
+impl Default for XorHistogram {
     fn default() -> Self {
         Self([0; 256])
     }
 }
 
-impl Histogram {
+impl XorHistogram {
     fn add(&mut self, captured: &[u8], symbol: &[u8]) {
         for (a, b) in captured.iter().zip(symbol) {
             self.0[usize::from(a ^ b)] += 1;
@@ -234,16 +239,16 @@ fn subsets(channels: usize, size: usize) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use sharing::{Generator, Splitter};
+    use sharing::{RandomGenerator, Splitter};
 
     use super::*;
 
     /// Symbols with k = 2 over three channels, each with a packet of zeros. `first` makes the
     /// shares of the first channel from the symbol and the true share.
-    fn captured(first: impl Fn(&[u8], Vec<u8>) -> Vec<u8>) -> Captured {
-        let mut captured = Captured { channels: 3, ..Captured::default() };
-        let mut generator = Generator::seeded().unwrap();
-        let splitter = Splitter::at(2, &[1, 2, 3]).unwrap();
+    fn captured(first: impl Fn(&[u8], Vec<u8>) -> Vec<u8>) -> CapturedSymbols {
+        let mut captured = CapturedSymbols { channels: 3, ..CapturedSymbols::default() };
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let splitter = Splitter::for_coordinates(2, &[1, 2, 3]).unwrap();
         for number in 0..400_u32 {
             let mut symbol = vec![0; 1 + 100 + TAG_LEN];
             (symbol[1], symbol[4]) = (0x45, 100);

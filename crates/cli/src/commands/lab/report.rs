@@ -2,34 +2,45 @@
 
 use std::path::Path;
 
-use lab::experiment::{Compare, Comparison, Group, Results, Spread, Statistic, Summary};
+use lab::experiment::{
+    ComparedGroup, ComparisonDefinition, ExperimentResults, PointSummary, ResultsComparison,
+    SampleSpread, SummaryStatistic,
+};
 
-use super::Entry;
-use super::eavesdrop::Finding;
+use super::ExperimentListEntry;
+use super::eavesdrop::EavesdropFinding;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::numbers::{percent, short};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// Prints a list of experiments.
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(super) fn list(entries: &[Entry]) -> Result<(), Failure> {
+pub(super) fn list(entries: &[ExperimentListEntry]) -> Result<(), CommandFailure> {
     let head = ["name", "trials", "about", "paper"].map(String::from).to_vec();
-    let row = |entry: &Entry| {
+    let row = |entry: &ExperimentListEntry| {
         let paper = entry.paper.clone().unwrap_or_default();
         vec![entry.name.clone(), entry.trials.to_string(), entry.about.clone(), paper]
     };
     let rows: Vec<Vec<String>> = [head].into_iter().chain(entries.iter().map(row)).collect();
-    print(&aligned(&[Side::Left, Side::Right, Side::Left, Side::Left], &rows))
+    print(&aligned(
+        &[
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+        ],
+        &rows,
+    ))
 }
 
 /// Prints the results of each point, and where all results are.
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
+pub(super) fn results(results: &ExperimentResults, out: &Path) -> Result<(), CommandFailure> {
     let summaries = results.summaries();
     let predicted =
         |value: usize| summaries.iter().any(|summary| summary.predictions[value].is_some());
@@ -40,9 +51,10 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
         head.extend(predicted.then(|| value.prediction().to_owned()));
     }
     // The swept keys, then numbers.
-    let sides =
-        (0..head.len()).map(|i| if i < results.keys.len() { Side::Left } else { Side::Right });
-    let sides: Vec<Side> = sides.collect();
+    let sides = (0..head.len()).map(|i| {
+        if i < results.keys.len() { ColumnAlignment::Left } else { ColumnAlignment::Right }
+    });
+    let sides: Vec<ColumnAlignment> = sides.collect();
     let rows = summaries.iter().map(|summary| row(summary, &predicted));
     let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let table = aligned(&sides, &rows);
@@ -54,9 +66,9 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
 }
 
 /// Notes on how to read the table.
-fn notes(results: &Results) -> Vec<String> {
+fn notes(results: &ExperimentResults) -> Vec<String> {
     let mut notes = Vec::new();
-    if results.statistic == Statistic::Interval && results.repetitions > 1 {
+    if results.statistic == SummaryStatistic::Interval && results.repetitions > 1 {
         let seeds = results.repetitions;
         notes.push(format!("Means over {seeds} seeds, with 95% intervals (Student's t)"));
     }
@@ -79,8 +91,8 @@ fn notes(results: &Results) -> Vec<String> {
 const MAX_BEYOND: usize = 20;
 
 /// One value of a key beside the others: how many groups are within each limit, and which are not.
-fn compared(comparison: &Comparison<'_>) -> Vec<String> {
-    let Compare { key, of, value, best, limits } = comparison.compare;
+fn compared(comparison: &ResultsComparison<'_>) -> Vec<String> {
+    let ComparisonDefinition { key, of, value, best, limits } = comparison.compare;
     let groups = comparison.groups.len();
     #[expect(clippy::cast_precision_loss, reason = "there are few")]
     let share = |count: usize| percent(count as f64 / groups.max(1) as f64);
@@ -102,7 +114,7 @@ fn compared(comparison: &Comparison<'_>) -> Vec<String> {
             share(within)
         ));
     }
-    let mut beyond: Vec<(f64, &Group)> =
+    let mut beyond: Vec<(f64, &ComparedGroup)> =
         comparison.groups.iter().map(|group| (comparison.excess(group), group)).collect();
     beyond.retain(|(excess, _)| *excess > 1.0);
     beyond.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -110,13 +122,13 @@ fn compared(comparison: &Comparison<'_>) -> Vec<String> {
         return lines;
     }
     let mut head: Vec<String> = comparison.keys.iter().map(ToString::to_string).collect();
-    let mut sides = vec![Side::Left; head.len() + 1];
+    let mut sides = vec![ColumnAlignment::Left; head.len() + 1];
     head.extend(["best".into(), value.clone(), format!("{of} / best")]);
     head.extend(limits.keys().map(|name| format!("{of} / {name}")));
-    sides.resize(head.len(), Side::Right);
-    let row = |(_, group): &(f64, &Group)| {
+    sides.resize(head.len(), ColumnAlignment::Right);
+    let row = |(_, group): &(f64, &ComparedGroup)| {
         let mut row = group.settings.clone();
-        row.extend([group.best.clone(), short(group.least), short(group.over_best())]);
+        row.extend([group.best.clone(), short(group.least_of_others), short(group.over_best())]);
         row.extend(group.ratios.iter().map(|ratio| short(*ratio)));
         row
     };
@@ -131,9 +143,9 @@ fn compared(comparison: &Comparison<'_>) -> Vec<String> {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(super) fn eavesdropped(findings: &[Finding]) -> Result<(), Failure> {
+pub(super) fn eavesdropped(findings: &[EavesdropFinding]) -> Result<(), CommandFailure> {
     let head = ["k", "channels", "packets", "read", "deviations"].map(String::from).to_vec();
-    let row = |finding: &Finding| {
+    let row = |finding: &EavesdropFinding| {
         let channels = finding.channels.iter().map(|channel| (channel + 1).to_string());
         let channels = channels.collect::<Vec<_>>().join(" + ");
         let deviations = finding.correlation.map_or_else(|| "–".into(), |by| format!("{by:.1}"));
@@ -146,21 +158,33 @@ pub(super) fn eavesdropped(findings: &[Finding]) -> Result<(), Failure> {
         ]
     };
     let rows: Vec<Vec<String>> = [head].into_iter().chain(findings.iter().map(row)).collect();
-    print(&aligned(&[Side::Left, Side::Left, Side::Right, Side::Right, Side::Right], &rows))
+    print(&aligned(
+        &[
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+        ],
+        &rows,
+    ))
 }
 
 /// Prints that the results are from an earlier run.
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(super) fn measured_before(results: &Results, out: &Path) -> Result<(), Failure> {
+pub(super) fn measured_before(
+    results: &ExperimentResults,
+    out: &Path,
+) -> Result<(), CommandFailure> {
     let journal = out.join(super::JOURNAL);
     let (date, _) = results.started.split_once('T').unwrap_or((&results.started, ""));
     print(&format!("Measured on {date}; remove {} to measure again", journal.display()))
 }
 
 /// The swept values, the measurements and the predictions of a point.
-fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
+fn row(summary: &PointSummary<'_>, predicted: &[bool]) -> Vec<String> {
     let mut row: Vec<String> = summary.settings().collect();
     for (value, predicted) in predicted.iter().enumerate() {
         let nothing = if summary.invalid > 0 { "invalid" } else { "" };
@@ -171,8 +195,8 @@ fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
 }
 
 /// The centre and, if there is a spread, both ends.
-fn format_spread(spread: Spread) -> String {
-    let Spread { middle, low, high } = spread;
+fn format_spread(spread: SampleSpread) -> String {
+    let SampleSpread { middle, low, high } = spread;
     if low < high {
         format!("{} ({}\u{2013}{})", short(middle), short(low), short(high))
     } else {
@@ -181,7 +205,7 @@ fn format_spread(spread: Spread) -> String {
 }
 
 /// Prints lines without control characters.
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     let lines: Vec<String> = text.lines().map(console::printable).collect();
     console::print(lines.join("\n").as_bytes())
 }
@@ -192,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_spread_is_shown_if_there_is_one() {
-        let spread = |low, high| Spread { middle: 12.345_67, low, high };
+        let spread = |low, high| SampleSpread { middle: 12.345_67, low, high };
         assert_eq!(format_spread(spread(12.345_67, 12.345_67)), "12.35");
         assert_eq!(format_spread(spread(1e-9, 1234.56)), "12.35 (1e-9\u{2013}1235)");
     }

@@ -1,11 +1,11 @@
 //! The metrics of a proxy of mix-in-place.
 
-use service::metrics::{Metric, counter, gauge};
+use service::metrics::{PrometheusMetric, counter, gauge};
 
-use super::Named;
+use super::MixServiceStatus;
 
 /// The metrics.
-pub(super) const METRICS: &[Metric<Named>] = &[
+pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
     gauge("sunder_mix_members", "Members of the epoch.", |proxy, samples| {
         for group in &proxy.0.groups {
             samples.add(&[("group", &group.name)], group.members);

@@ -1,25 +1,25 @@
 //! The page that `sunder status` shows for a proxy of mix-in-place.
 
-use mix::proxy::{FoundMember, GroupStatus, Status, Unwritten};
+use mix::proxy::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
 
 use crate::commands::status::{format_number, rate};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
-const SIDES: [Side; 10] = [
-    Side::Left,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
+const SIDES: [ColumnAlignment; 10] = [
+    ColumnAlignment::Left,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
 ];
 
 /// The page, with the rates since `before`.
-pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
+pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> String {
     let head = format!(
         "mix {}  {}, running for {:.0} s\nproxy_key {}\n",
         now.name, now.listen, now.uptime_s, now.key
@@ -44,8 +44,8 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
 }
 
 /// A line about each member that destroys messages of others.
-fn found(group: &GroupStatus) -> impl Iterator<Item = String> {
-    group.found.iter().map(|FoundMember { key, round, is_left_out }| {
+fn found(group: &ProxyGroupStatus) -> impl Iterator<Item = String> {
+    group.found.iter().map(|AuditFailedMemberStatus { key, round, is_left_out }| {
         let name = &group.name;
         let is_out = if *is_left_out { "it is left out until the next epoch, and " } else { "" };
         format!(
@@ -56,19 +56,19 @@ fn found(group: &GroupStatus) -> impl Iterator<Item = String> {
 }
 
 /// A line about a state that is not on the disk.
-fn unwritten(group: &GroupStatus) -> Option<String> {
-    let Unwritten { for_s, why } = group.unwritten.as_ref()?;
+fn unwritten(group: &ProxyGroupStatus) -> Option<String> {
+    let UnwrittenStateStatus { for_s, why } = group.unwritten.as_ref()?;
     let name = &group.name;
     let what = format!("group {name} cannot write its state, for {for_s:.0} s: {why}");
     Some(format!("{what}. Make room, or do not restart: members would have to wait\n"))
 }
 
-fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 10] {
+fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>) -> [String; 10] {
     let earlier = before.and_then(|before| {
         let group = before.groups.iter().find(|other| other.name == group.name)?;
         Some((before.uptime_s, group))
     });
-    let passed = |bytes: fn(&GroupStatus) -> u64| {
+    let passed = |bytes: fn(&ProxyGroupStatus) -> u64| {
         let before = earlier.map(|(uptime_s, group)| (uptime_s, bytes(group)));
         format_number(rate((uptime_s, bytes(group)), before), 2, " Mbit/s")
     };
@@ -87,8 +87,10 @@ fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 
 }
 
 /// How many audits there were, and how many of them were not passed.
-fn audits(group: &GroupStatus) -> String {
-    let GroupStatus { audits_passed, audits_failed, audits_disputed, audits_abandoned, .. } = group;
+fn audits(group: &ProxyGroupStatus) -> String {
+    let ProxyGroupStatus {
+        audits_passed, audits_failed, audits_disputed, audits_abandoned, ..
+    } = group;
     let others = audits_failed + audits_disputed + audits_abandoned;
     format!("{others} of {}", audits_passed + others)
 }
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_page_has_a_row_for_each_group() {
-        let group = GroupStatus {
+        let group = ProxyGroupStatus {
             name: "friends".into(),
             engine: "ot".into(),
             epoch: 2,
@@ -125,8 +127,8 @@ mod tests {
             found: vec![],
             unwritten: None,
         };
-        let earlier = GroupStatus { received_bytes: 1_000_000, ..group.clone() };
-        let status = |uptime_s, group| Status {
+        let earlier = ProxyGroupStatus { received_bytes: 1_000_000, ..group.clone() };
+        let status = |uptime_s, group| MixProxyStatus {
             name: "office".into(),
             uptime_s,
             listen: "192.0.2.1:6700".into(),
@@ -144,13 +146,13 @@ mod tests {
         assert_eq!(words[12..], ["2.00", "Mbit/s", "0.00", "Mbit/s"]);
         let why = "state /s/friends.group: no space".to_owned();
         let key = "0b".repeat(32);
-        let found = vec![FoundMember { key, round: 9, is_left_out: true }];
-        let shown = page(&status(12.0, GroupStatus { found, ..group.clone() }), None);
+        let found = vec![AuditFailedMemberStatus { key, round: 9, is_left_out: true }];
+        let shown = page(&status(12.0, ProxyGroupStatus { found, ..group.clone() }), None);
         let last = shown.lines().last().unwrap();
         assert!(last.starts_with("group friends: a member has written into slots of"), "{last}");
         assert!(last.contains("in round 9: 0b0b") && last.contains("until the next epoch"));
-        let unwritten = Some(Unwritten { for_s: 9.6, why });
-        let shown = page(&status(12.0, GroupStatus { unwritten, ..group }), None);
+        let unwritten = Some(UnwrittenStateStatus { for_s: 9.6, why });
+        let shown = page(&status(12.0, ProxyGroupStatus { unwritten, ..group }), None);
         let last = shown.lines().last().unwrap();
         let expected = "group friends cannot write its state, for 10 s: state /s/friends.group: no";
         assert!(last.starts_with(expected), "{last}");

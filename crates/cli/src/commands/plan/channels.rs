@@ -3,17 +3,19 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability, SharedRiskGroup,
+};
 use serde::Deserialize;
 
 use crate::daemon;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The maximum length of a channel's name.
 const MAX_NAME_LEN: usize = 32;
 
 /// The channels between two hosts, each with a name.
-pub(super) struct Channels {
+pub(super) struct PlanChannels {
     pub(super) set: ChannelSet,
     /// The names in the set's order, all different.
     pub(super) names: Vec<String>,
@@ -31,7 +33,7 @@ pub(super) struct NamedChannel {
 /// A group of channels that fail together, as the user specified it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NamedGroup {
+pub(super) struct NamedRiskGroup {
     channels: Vec<String>,
     #[serde(alias = "z")]
     risk: f64,
@@ -55,41 +57,42 @@ struct RawChannel {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawFile {
+struct RawChannelsFile {
     #[serde(default)]
     channel: Vec<NamedChannel>,
     #[serde(default)]
-    group: Vec<NamedGroup>,
+    group: Vec<NamedRiskGroup>,
 }
 
-impl Channels {
+impl PlanChannels {
     /// The channels in the options.
     ///
     /// # Errors
     /// If they do not form a valid set of channels.
     pub(super) fn of_options(
         channels: &[NamedChannel],
-        groups: &[NamedGroup],
-    ) -> Result<Self, Failure> {
+        groups: &[NamedRiskGroup],
+    ) -> Result<Self, CommandFailure> {
         if channels.is_empty() {
-            return Err(Failure::Usage(String::from(
+            return Err(CommandFailure::Usage(String::from(
                 "there is no channel; give each with --channel, or a file of them with --channels",
             )));
         }
-        Self::new(channels, groups).map_err(Failure::Usage)
+        Self::new(channels, groups).map_err(CommandFailure::Usage)
     }
 
     /// The channels in the file at `path`.
     ///
     /// # Errors
     /// If the file cannot be read or parsed, or its channels do not form a valid set.
-    pub(super) fn of_file(path: &Path) -> Result<Self, Failure> {
-        let file: RawFile = daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
+    pub(super) fn of_file(path: &Path) -> Result<Self, CommandFailure> {
+        let file: RawChannelsFile =
+            daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
         Self::new(&file.channel, &file.group)
-            .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
+            .map_err(|message| CommandFailure::Usage(format!("{}: {message}", path.display())))
     }
 
-    fn new(channels: &[NamedChannel], groups: &[NamedGroup]) -> Result<Self, String> {
+    fn new(channels: &[NamedChannel], groups: &[NamedRiskGroup]) -> Result<Self, String> {
         // First, so that an error about too many channels is not attributed to a group.
         let set = channels.iter().map(|named| named.channel).collect();
         let set = ChannelSet::new(set).map_err(|error| error.to_string())?;
@@ -120,7 +123,7 @@ impl NamedChannel {
     /// # Errors
     /// If a key is missing, unknown, repeated or out of its range.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut keys = Keys::parse(text)?;
+        let mut keys = KeyValuePairs::parse(text)?;
         let raw = RawChannel {
             risk: keys.number("z")?,
             loss: keys.number("l")?,
@@ -137,8 +140,13 @@ impl TryFrom<RawChannel> for NamedChannel {
     type Error = String;
 
     fn try_from(raw: RawChannel) -> Result<Self, String> {
-        let channel = ChannelModel::new(Risk(raw.risk), Loss(raw.loss), raw.delay_ms, raw.rate)
-            .map_err(|error| error.to_string())?;
+        let channel = ChannelModel::new(
+            RiskProbability(raw.risk),
+            LossProbability(raw.loss),
+            raw.delay_ms,
+            raw.rate,
+        )
+        .map_err(|error| error.to_string())?;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
                 "\"{name}\" is no name: give 1 to {MAX_NAME_LEN} characters, none of them + or a comma"
@@ -154,13 +162,13 @@ fn is_name(name: &str) -> bool {
     !name.trim().is_empty() && name.chars().count() <= MAX_NAME_LEN && !name.contains(reserved)
 }
 
-impl NamedGroup {
+impl NamedRiskGroup {
     /// Parses `z=0.05,l=0.001,channels=fibre+dsl`, in any order.
     ///
     /// # Errors
     /// If a key is missing, unknown or repeated.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut keys = Keys::parse(text)?;
+        let mut keys = KeyValuePairs::parse(text)?;
         let channels = keys.require("channels")?.split('+').map(str::to_owned).collect();
         let group = Self { channels, risk: keys.number("z")?, loss: keys.number("l")? };
         keys.refuse_more("z, l and channels")?;
@@ -180,15 +188,15 @@ impl NamedGroup {
             }
             members = members.with(place);
         }
-        SharedRiskGroup::new(members, Risk(self.risk), Loss(self.loss))
+        SharedRiskGroup::new(members, RiskProbability(self.risk), LossProbability(self.loss))
             .map_err(|error| error.to_string())
     }
 }
 
 /// The remaining pairs of `key=value,key=value`.
-struct Keys<'a>(Vec<(&'a str, &'a str)>);
+struct KeyValuePairs<'a>(Vec<(&'a str, &'a str)>);
 
-impl<'a> Keys<'a> {
+impl<'a> KeyValuePairs<'a> {
     fn parse(text: &'a str) -> Result<Self, String> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for part in text.split(',') {
@@ -232,7 +240,10 @@ mod tests {
     #[test]
     fn keys_come_in_any_order() {
         let channel = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
-        assert_eq!(channel.channel, ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 5.0).unwrap());
+        assert_eq!(
+            channel.channel,
+            ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 2.5, 5.0).unwrap()
+        );
         assert_eq!(channel.name.as_deref(), Some("a fibre"));
     }
 

@@ -1,16 +1,16 @@
 //! The answer as JSON.
 
-use model::simulate::{Estimate, Estimates};
-use model::{Objective, Quantity};
+use model::simulate::{MeanEstimate, SimulationEstimates};
+use model::{ChannelQuantity, ScheduleObjective};
 use serde::Serialize;
 
-use super::answer::{Answer, Best, Effects, PlannedSchedule};
-use super::channels::Channels;
+use super::answer::{BestProperties, ImprovementEffects, PlanAnswer, PlannedSchedule};
+use super::channels::PlanChannels;
 
 /// What `--json` prints. Risks and losses are probabilities, delays in ms, rates in Mbit/s;
 /// channels are counted from 0.
 #[derive(Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct PlanDocument<'a> {
     names: &'a [String],
     /// Of the schedule, or else as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,9 +23,9 @@ pub(super) struct Document<'a> {
     #[serde(flatten)]
     schedule: Option<ScheduleDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    best: Option<BestDocument>,
+    best: Option<BestPropertiesDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    best_at_full_rate: Option<BestDocument>,
+    best_at_full_rate: Option<BestPropertiesDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<SensitivityDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,20 +42,20 @@ struct ScheduleDocument {
     /// objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     gap: Option<f64>,
-    schedule: Vec<EntryDocument>,
+    schedule: Vec<ScheduleEntryDocument>,
     /// The fraction of each channel's rate that is used.
     utilisation: Vec<f64>,
 }
 
 #[derive(Serialize)]
-struct EntryDocument {
+struct ScheduleEntryDocument {
     k: usize,
     channels: Vec<usize>,
     p: f64,
 }
 
 #[derive(Serialize)]
-struct BestDocument {
+struct BestPropertiesDocument {
     risk: f64,
     loss: f64,
     delay: f64,
@@ -70,11 +70,11 @@ struct BestDocument {
 struct SensitivityDocument {
     property: &'static str,
     now: f64,
-    effects: Vec<EffectDocument>,
+    effects: Vec<ImprovementEffectDocument>,
 }
 
 #[derive(Serialize)]
-struct EffectDocument {
+struct ImprovementEffectDocument {
     channel: usize,
     quantity: &'static str,
     /// `null` if the bounds could not be kept.
@@ -98,9 +98,13 @@ struct EstimateDocument {
     high: f64,
 }
 
-impl<'a> Document<'a> {
+impl<'a> PlanDocument<'a> {
     /// The whole document.
-    pub(super) fn new(channels: &'a Channels, answer: &Answer, trial: Option<&Estimates>) -> Self {
+    pub(super) fn new(
+        channels: &'a PlanChannels,
+        answer: &PlanAnswer,
+        trial: Option<&SimulationEstimates>,
+    ) -> Self {
         let averages = answer.planned.as_ref().map(|planned| planned.averages);
         let overview = answer.overview.as_ref();
         let over_all = overview.and_then(|overview| overview.delay_over_all_ms);
@@ -116,8 +120,8 @@ impl<'a> Document<'a> {
                 .planned
                 .as_ref()
                 .map(|planned| ScheduleDocument::new(channels, planned)),
-            best: overview.map(|overview| BestDocument::new(&overview.best, over_all)),
-            best_at_full_rate: at_full_rate.map(|best| BestDocument::new(best, None)),
+            best: overview.map(|overview| BestPropertiesDocument::new(&overview.best, over_all)),
+            best_at_full_rate: at_full_rate.map(|best| BestPropertiesDocument::new(best, None)),
             sensitivity: answer.effects.as_ref().map(SensitivityDocument::new),
             simulation: trial.map(SimulationDocument::new),
         }
@@ -125,9 +129,9 @@ impl<'a> Document<'a> {
 }
 
 impl ScheduleDocument {
-    fn new(channels: &Channels, planned: &PlannedSchedule) -> Self {
+    fn new(channels: &PlanChannels, planned: &PlannedSchedule) -> Self {
         let entries = planned.schedule.entries().iter();
-        let schedule = entries.map(|(threshold, p)| EntryDocument {
+        let schedule = entries.map(|(threshold, p)| ScheduleEntryDocument {
             k: threshold.k(),
             channels: threshold.channels().iter().collect(),
             p: *p,
@@ -144,8 +148,8 @@ impl ScheduleDocument {
     }
 }
 
-impl BestDocument {
-    fn new(best: &Best, delay_over_all: Option<f64>) -> Self {
+impl BestPropertiesDocument {
+    fn new(best: &BestProperties, delay_over_all: Option<f64>) -> Self {
         Self {
             risk: best.risk,
             loss: best.loss,
@@ -158,8 +162,8 @@ impl BestDocument {
 }
 
 impl SensitivityDocument {
-    fn new(effects: &Effects) -> Self {
-        let document = effects.each.iter().map(|effect| EffectDocument {
+    fn new(effects: &ImprovementEffects) -> Self {
+        let document = effects.each.iter().map(|effect| ImprovementEffectDocument {
             channel: effect.channel,
             quantity: quantity_key(effect.quantity),
             value: effect.value,
@@ -173,7 +177,7 @@ impl SensitivityDocument {
 }
 
 impl SimulationDocument {
-    fn new(estimates: &Estimates) -> Self {
+    fn new(estimates: &SimulationEstimates) -> Self {
         Self {
             symbols: estimates.symbols,
             risk: estimates.risk.into(),
@@ -184,28 +188,28 @@ impl SimulationDocument {
     }
 }
 
-impl From<Estimate> for EstimateDocument {
-    fn from(estimate: Estimate) -> Self {
+impl From<MeanEstimate> for EstimateDocument {
+    fn from(estimate: MeanEstimate) -> Self {
         Self { mean: estimate.mean, low: estimate.low, high: estimate.high }
     }
 }
 
-fn property_key(objective: Objective) -> &'static str {
+fn property_key(objective: ScheduleObjective) -> &'static str {
     match objective {
-        Objective::Risk => "risk",
-        Objective::Loss => "loss",
-        Objective::Delay => "delay",
-        Objective::DeliveredDelay => "delivered_delay",
-        Objective::Rate => "rate",
+        ScheduleObjective::Risk => "risk",
+        ScheduleObjective::Loss => "loss",
+        ScheduleObjective::Delay => "delay",
+        ScheduleObjective::DeliveredDelay => "delivered_delay",
+        ScheduleObjective::Rate => "rate",
     }
 }
 
 /// The name of a quantity, in JSON and in text.
-pub(super) fn quantity_key(quantity: Quantity) -> &'static str {
+pub(super) fn quantity_key(quantity: ChannelQuantity) -> &'static str {
     match quantity {
-        Quantity::Risk => "risk",
-        Quantity::Loss => "loss",
-        Quantity::Delay => "delay",
-        Quantity::Rate => "rate",
+        ChannelQuantity::Risk => "risk",
+        ChannelQuantity::Loss => "loss",
+        ChannelQuantity::Delay => "delay",
+        ChannelQuantity::Rate => "rate",
     }
 }

@@ -2,23 +2,24 @@
 
 use std::cmp::Ordering;
 
-use model::Objective;
+use model::ScheduleObjective;
 
-use super::answer::{Effect, Effects};
-use super::channels::Channels;
+use super::answer::{ImprovementEffect, ImprovementEffects};
+use super::channels::PlanChannels;
 use super::document::quantity_key;
 use crate::numbers::{percent, short};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// The minimum relative change that is shown.
 const MIN_CHANGE: f64 = 1e-5;
 
 /// A line for each quantity that has an effect, the largest effect first.
-pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
+pub(super) fn text(channels: &PlanChannels, effects: &ImprovementEffects) -> String {
     let now = effects.now;
     let title =
         format!("{}, were one thing a tenth better; now {}:\n", name(effects), form(effects, now));
-    let mut changing: Vec<&Effect> = effects.each.iter().filter(|e| changes(e, now)).collect();
+    let mut changing: Vec<&ImprovementEffect> =
+        effects.each.iter().filter(|e| changes(e, now)).collect();
     if changing.is_empty() {
         return title + "  no change, whatever it is\n";
     }
@@ -36,16 +37,26 @@ pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
         .collect();
     let rest =
         if changing.len() < effects.each.len() { "  the rest changes nothing\n" } else { "" };
-    title + &aligned(&[Side::Left, Side::Left, Side::Left, Side::Right], &rows) + rest
+    title
+        + &aligned(
+            &[
+                ColumnAlignment::Left,
+                ColumnAlignment::Left,
+                ColumnAlignment::Left,
+                ColumnAlignment::Right,
+            ],
+            &rows,
+        )
+        + rest
 }
 
-fn changes(effect: &Effect, now: f64) -> bool {
+fn changes(effect: &ImprovementEffect, now: f64) -> bool {
     effect.value.is_none_or(|value| (value - now).abs() > MIN_CHANGE * now.abs())
 }
 
 /// Orders by the size of the change, the largest first.
-fn by_size(a: &Effect, b: &Effect, now: f64) -> Ordering {
-    let size = |effect: &Effect| effect.value.map_or(0.0, |value| (value - now).abs());
+fn by_size(a: &ImprovementEffect, b: &ImprovementEffect, now: f64) -> Ordering {
+    let size = |effect: &ImprovementEffect| effect.value.map_or(0.0, |value| (value - now).abs());
     size(b).total_cmp(&size(a))
 }
 
@@ -59,21 +70,23 @@ fn change(value: f64, now: f64) -> String {
     format!("{sign}{}", percent(change.abs()))
 }
 
-fn name(effects: &Effects) -> &'static str {
+fn name(effects: &ImprovementEffects) -> &'static str {
     match effects.objective {
-        Objective::Risk => "Least risk",
-        Objective::Loss => "Least loss",
-        Objective::Delay => "Least delay",
-        Objective::DeliveredDelay => "Least delay of what arrives",
-        Objective::Rate => "Highest rate",
+        ScheduleObjective::Risk => "Least risk",
+        ScheduleObjective::Loss => "Least loss",
+        ScheduleObjective::Delay => "Least delay",
+        ScheduleObjective::DeliveredDelay => "Least delay of what arrives",
+        ScheduleObjective::Rate => "Highest rate",
     }
 }
 
-fn form(effects: &Effects, value: f64) -> String {
+fn form(effects: &ImprovementEffects, value: f64) -> String {
     match effects.objective {
-        Objective::Risk => short(value),
-        Objective::Loss => percent(value),
-        Objective::Delay | Objective::DeliveredDelay => format!("{} ms", short(value)),
-        Objective::Rate => format!("{} Mbit/s", short(value)),
+        ScheduleObjective::Risk => short(value),
+        ScheduleObjective::Loss => percent(value),
+        ScheduleObjective::Delay | ScheduleObjective::DeliveredDelay => {
+            format!("{} ms", short(value))
+        }
+        ScheduleObjective::Rate => format!("{} Mbit/s", short(value)),
     }
 }

@@ -1,14 +1,15 @@
 //! Graphs of the properties of channels as SVG: over kappa and mu, and Pareto fronts.
 
-use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
-use model::{ChannelSet, Objective, PlanRequest, Requirements};
+use chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel, CurveMarks};
+use model::{ChannelSet, PlanRequest, ScheduleObjective, ScheduleRequirements};
 
 use super::refusal::refuse;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// The objectives of the panels over mu, one panel each.
-const OBJECTIVES: [Objective; 3] = [Objective::Risk, Objective::Loss, Objective::Delay];
+const OBJECTIVES: [ScheduleObjective; 3] =
+    [ScheduleObjective::Risk, ScheduleObjective::Loss, ScheduleObjective::Delay];
 
 /// The number of points of a front.
 const FRONT_POINTS: usize = 25;
@@ -18,24 +19,26 @@ const MU: &str = "\u{3bc}, shares sent for a symbol on average";
 
 /// An SVG document with the rate over mu, and with the minimum risk, loss and delay at full rate
 /// over mu, one curve for each kappa. The channels' names are below the title.
-pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, Failure> {
+pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, CommandFailure> {
     let least = least(set)?;
     let mut panels = vec![rates(set)];
     for (i, objective) in OBJECTIVES.into_iter().enumerate() {
-        let curves = least.iter().enumerate().map(|(colour, least)| Curve {
+        let curves = least.iter().enumerate().map(|(colour, least)| ChartCurve {
             name: least.kappa.to_string(),
-            colour: Colour::Nth(colour),
+            colour: ChartColor::Nth(colour),
             points: least.points.iter().map(|(mu, values)| (*mu, values[i])).collect(),
-            ..Curve::default()
+            ..ChartCurve::default()
         });
-        let curves: Vec<Curve> = curves.collect();
-        let values = curves.iter().flat_map(Curve::values);
+        let curves: Vec<ChartCurve> = curves.collect();
+        let values = curves.iter().flat_map(ChartCurve::values);
         let y = match objective {
-            Objective::Risk | Objective::Loss => Axis::by_span(unit(objective), values),
-            _ => Axis::from_zero(unit(objective), values),
+            ScheduleObjective::Risk | ScheduleObjective::Loss => {
+                ChartAxis::auto_scaled(unit(objective), values)
+            }
+            _ => ChartAxis::from_zero(unit(objective), values),
         };
         let title = format!("Least {} at full rate", name(objective));
-        panels.push(Panel { title, x: multiplicity(set), y, curves });
+        panels.push(ChartPanel { title, x: multiplicity(set), y, curves });
     }
     draw(&Chart {
         title: String::from("What these channels give"),
@@ -49,70 +52,72 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, F
 pub(super) fn front(
     set: &ChannelSet,
     request: &PlanRequest,
-    first: Objective,
-    second: Objective,
-) -> Result<String, Failure> {
+    first: ScheduleObjective,
+    second: ScheduleObjective,
+) -> Result<String, CommandFailure> {
     let front = set.pareto_front(request, first, second, FRONT_POINTS).map_err(refuse)?;
-    let progress = Progress::steps(front.len() as u64);
+    let progress = CommandProgress::steps(front.len() as u64);
     let mut points = Vec::new();
     for plan in front {
         let averages = plan.map_err(refuse)?.averages;
-        points.push((averages.of(first), averages.of(second)));
+        points.push((averages.value_of(first), averages.value_of(second)));
         progress.advance(1);
     }
-    let best = if second == Objective::Rate { "highest" } else { "least" };
+    let best = if second == ScheduleObjective::Rate { "highest" } else { "least" };
     let values = points.iter().map(|point| point.1);
-    let panel = Panel {
+    let panel = ChartPanel {
         title: format!("The {best} {} for each {}", name(second), name(first)),
-        x: Axis::around(unit(first), points.iter().map(|point| point.0)),
+        x: ChartAxis::from_minimum(unit(first), points.iter().map(|point| point.0)),
         y: match second {
-            Objective::Risk | Objective::Loss => Axis::by_span(unit(second), values),
-            _ => Axis::around(unit(second), values),
+            ScheduleObjective::Risk | ScheduleObjective::Loss => {
+                ChartAxis::auto_scaled(unit(second), values)
+            }
+            _ => ChartAxis::from_minimum(unit(second), values),
         },
-        curves: vec![Curve {
-            colour: Colour::Nth(0),
+        curves: vec![ChartCurve {
+            colour: ChartColor::Nth(0),
             points,
-            marks: Marks::All,
-            ..Curve::default()
+            marks: CurveMarks::All,
+            ..ChartCurve::default()
         }],
     };
     draw(&Chart { panels: vec![panel], ..Chart::default() })
 }
 
 /// The minimum of three properties at full rate, for one kappa.
-struct Least {
+struct FullRateMinima {
     kappa: u32,
     /// mu, and risk, loss and delay.
     points: Vec<(f64, [f64; 3])>,
 }
 
 /// The minima at full rate for each kappa that is drawn.
-fn least(set: &ChannelSet) -> Result<Vec<Least>, Failure> {
+fn least(set: &ChannelSet) -> Result<Vec<FullRateMinima>, CommandFailure> {
     let n = count(set);
     let grid: Vec<(u32, Vec<f64>)> =
         kappas(n).into_iter().map(|k| (k, multiplicities(k, n))).collect();
-    let progress = Progress::steps(grid.iter().map(|(_, mus)| mus.len() as u64).sum());
+    let progress = CommandProgress::steps(grid.iter().map(|(_, mus)| mus.len() as u64).sum());
     let mut curves = Vec::new();
     for (kappa, mus) in grid {
         let mut points = Vec::new();
         for mu in mus {
             let mut least = [0.0; 3];
             for (value, objective) in least.iter_mut().zip(OBJECTIVES) {
-                let requirements = Requirements {
+                let requirements = ScheduleRequirements {
                     kappa: Some(f64::from(kappa)),
                     mu: Some(mu),
                     full_rate: true,
                     objectives: vec![objective],
-                    ..Requirements::default()
+                    ..ScheduleRequirements::default()
                 };
                 let request =
                     PlanRequest::new(requirements).map_err(|error| refuse(error.into()))?;
-                *value = set.plan(&request).map_err(refuse)?.averages.of(objective);
+                *value = set.plan(&request).map_err(refuse)?.averages.value_of(objective);
             }
             points.push((mu, least));
             progress.advance(1);
         }
-        curves.push(Least { kappa, points });
+        curves.push(FullRateMinima { kappa, points });
     }
     Ok(curves)
 }
@@ -145,56 +150,56 @@ fn count(set: &ChannelSet) -> u32 {
 }
 
 /// The full rate over mu.
-fn rates(set: &ChannelSet) -> Panel {
+fn rates(set: &ChannelSet) -> ChartPanel {
     let steps = 10 * (count(set) - 1);
     let mu = |i| 1.0 + f64::from(i) / 10.0;
     let points = (0..=steps).filter_map(|i| Some((mu(i), set.best_rate(mu(i))?))).collect();
-    let curve = Curve { points, ..Curve::default() };
-    let y = Axis::from_zero(unit(Objective::Rate), curve.values());
-    Panel { title: String::from("Full rate"), x: multiplicity(set), y, curves: vec![curve] }
+    let curve = ChartCurve { points, ..ChartCurve::default() };
+    let y = ChartAxis::from_zero(unit(ScheduleObjective::Rate), curve.values());
+    ChartPanel { title: String::from("Full rate"), x: multiplicity(set), y, curves: vec![curve] }
 }
 
 /// The axis of mu.
-fn multiplicity(set: &ChannelSet) -> Axis {
-    Axis::whole(MU, 1..=count(set))
+fn multiplicity(set: &ChannelSet) -> ChartAxis {
+    ChartAxis::for_integers(MU, 1..=count(set))
 }
 
-fn draw(chart: &Chart) -> Result<String, Failure> {
-    chart.svg().map_err(|error| Failure::Failed(error.to_string()))
+fn draw(chart: &Chart) -> Result<String, CommandFailure> {
+    chart.svg().map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 /// The property of an objective.
-fn name(objective: Objective) -> &'static str {
+fn name(objective: ScheduleObjective) -> &'static str {
     match objective {
-        Objective::Risk => "risk",
-        Objective::Loss => "loss",
-        Objective::Delay => "delay",
-        Objective::DeliveredDelay => "delay of what arrives",
-        Objective::Rate => "rate",
+        ScheduleObjective::Risk => "risk",
+        ScheduleObjective::Loss => "loss",
+        ScheduleObjective::Delay => "delay",
+        ScheduleObjective::DeliveredDelay => "delay of what arrives",
+        ScheduleObjective::Rate => "rate",
     }
 }
 
 /// The property and its unit.
-fn unit(objective: Objective) -> &'static str {
+fn unit(objective: ScheduleObjective) -> &'static str {
     match objective {
-        Objective::Risk => "risk, probability for a symbol",
-        Objective::Loss => "loss, probability for a symbol",
-        Objective::Delay => "delay, ms",
-        Objective::DeliveredDelay => "delay of what arrives, ms",
-        Objective::Rate => "rate, Mbit/s",
+        ScheduleObjective::Risk => "risk, probability for a symbol",
+        ScheduleObjective::Loss => "loss, probability for a symbol",
+        ScheduleObjective::Delay => "delay, ms",
+        ScheduleObjective::DeliveredDelay => "delay of what arrives, ms",
+        ScheduleObjective::Rate => "rate, Mbit/s",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{ChannelModel, Loss, Risk};
+    use model::{ChannelModel, LossProbability, RiskProbability};
 
     use super::*;
 
     fn set(channels: &[[f64; 4]]) -> ChannelSet {
-        let channels = channels
-            .iter()
-            .map(|[z, l, d, r]| ChannelModel::new(Risk(*z), Loss(*l), *d, *r).unwrap());
+        let channels = channels.iter().map(|[z, l, d, r]| {
+            ChannelModel::new(RiskProbability(*z), LossProbability(*l), *d, *r).unwrap()
+        });
         ChannelSet::new(channels.collect()).unwrap()
     }
 
@@ -280,23 +285,28 @@ mod tests {
 
     #[test]
     fn a_front_has_its_points_and_units() {
-        let requirements = Requirements { kappa: Some(2.0), ..Requirements::default() };
+        let requirements =
+            ScheduleRequirements { kappa: Some(2.0), ..ScheduleRequirements::default() };
         let request = PlanRequest::new(requirements).unwrap();
-        let svg = front(&paper(), &request, Objective::Risk, Objective::Rate).unwrap();
+        let svg =
+            front(&paper(), &request, ScheduleObjective::Risk, ScheduleObjective::Rate).unwrap();
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<polyline", "#0072B2"), 1);
         assert_eq!(elements(&svg, "<circle", "#0072B2"), FRONT_POINTS);
-        for said in [unit(Objective::Risk), unit(Objective::Rate), "The highest rate for each risk"]
-        {
+        for said in [
+            unit(ScheduleObjective::Risk),
+            unit(ScheduleObjective::Rate),
+            "The highest rate for each risk",
+        ] {
             assert!(svg.contains(said), "{said}");
         }
         // A single channel has one point.
         let one = set(&[[0.0, 0.0, 0.0, 1.0]]);
         let svg = front(
             &one,
-            &PlanRequest::new(Requirements::default()).unwrap(),
-            Objective::Loss,
-            Objective::Delay,
+            &PlanRequest::new(ScheduleRequirements::default()).unwrap(),
+            ScheduleObjective::Loss,
+            ScheduleObjective::Delay,
         )
         .unwrap();
         assert_well_formed(&svg);
@@ -305,9 +315,10 @@ mod tests {
 
     #[test]
     fn a_front_that_cannot_be_is_refused() {
-        let requirements = Requirements { min_rate: Some(1e3), ..Requirements::default() };
+        let requirements =
+            ScheduleRequirements { min_rate: Some(1e3), ..ScheduleRequirements::default() };
         let request = PlanRequest::new(requirements).unwrap();
-        let refused = front(&paper(), &request, Objective::Risk, Objective::Delay);
+        let refused = front(&paper(), &request, ScheduleObjective::Risk, ScheduleObjective::Delay);
         assert_eq!(refused.unwrap_err().code(), 2);
     }
 }

@@ -1,52 +1,50 @@
 //! Explains why there is no plan, with the names of the command line's options.
 
-use model::{Bound, PlanError, PlanRequestError};
+use model::{PlanError, PlanRequestError, ScheduleBound};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::numbers::{rounded_down, rounded_up};
 
 /// The failure: which option is wrong, and what is possible.
-pub(super) fn refuse(error: PlanError) -> Failure {
+pub(super) fn refuse(error: PlanError) -> CommandFailure {
     match error {
-        PlanError::Request(PlanRequestError::Bound(bound, value)) => Failure::Usage(format!(
-            "{} {value} is not within its range; give {}",
-            option(bound),
-            range(bound)
-        )),
-        PlanError::Request(error) => Failure::Usage(error.to_string()),
+        PlanError::Request(PlanRequestError::Bound(bound, value)) => CommandFailure::Usage(
+            format!("{} {value} is not within its range; give {}", option(bound), range(bound)),
+        ),
+        PlanError::Request(error) => CommandFailure::Usage(error.to_string()),
         PlanError::Infeasible { bound, wanted, best } => {
-            Failure::Usage(infeasible(bound, wanted, best))
+            CommandFailure::Usage(infeasible(bound, wanted, best))
         }
-        error @ PlanError::Solver(_) => Failure::Failed(error.to_string()),
+        error @ PlanError::Solver(_) => CommandFailure::Failed(error.to_string()),
     }
 }
 
 /// The option for a bound of the model.
-fn option(bound: Bound) -> &'static str {
+fn option(bound: ScheduleBound) -> &'static str {
     match bound {
-        Bound::MaxRisk => "--max-risk",
-        Bound::MaxLoss => "--max-loss",
-        Bound::MaxDelay => "--max-delay",
-        Bound::MaxDeliveredDelay => "the highest delay of what arrives,",
-        Bound::MinRate => "--min-rate",
+        ScheduleBound::MaxRisk => "--max-risk",
+        ScheduleBound::MaxLoss => "--max-loss",
+        ScheduleBound::MaxDelay => "--max-delay",
+        ScheduleBound::MaxDeliveredDelay => "the highest delay of what arrives,",
+        ScheduleBound::MinRate => "--min-rate",
     }
 }
 
-fn range(bound: Bound) -> &'static str {
+fn range(bound: ScheduleBound) -> &'static str {
     match bound {
-        Bound::MaxRisk | Bound::MaxLoss => "0 to 1",
+        ScheduleBound::MaxRisk | ScheduleBound::MaxLoss => "0 to 1",
         _ => "0 or more",
     }
 }
 
 /// Rounded so that a request with the printed value is feasible.
-fn infeasible(bound: Bound, wanted: f64, best: f64) -> String {
+fn infeasible(bound: ScheduleBound, wanted: f64, best: f64) -> String {
     let best = match bound {
-        Bound::MaxRisk => format!("least risk is {}", rounded_up(best)),
-        Bound::MaxLoss => format!("least loss is {}", rounded_up(best)),
-        Bound::MaxDelay => format!("least delay is {} ms", rounded_up(best)),
-        Bound::MaxDeliveredDelay => format!("least is {} ms", rounded_up(best)),
-        Bound::MinRate => format!("highest rate is {} Mbit/s", rounded_down(best)),
+        ScheduleBound::MaxRisk => format!("least risk is {}", rounded_up(best)),
+        ScheduleBound::MaxLoss => format!("least loss is {}", rounded_up(best)),
+        ScheduleBound::MaxDelay => format!("least delay is {} ms", rounded_up(best)),
+        ScheduleBound::MaxDeliveredDelay => format!("least is {} ms", rounded_up(best)),
+        ScheduleBound::MinRate => format!("highest rate is {} Mbit/s", rounded_down(best)),
     };
     let option = option(bound);
     format!("{option} {wanted} cannot be kept: with the rest of what is asked, the {best}")

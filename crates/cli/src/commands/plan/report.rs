@@ -2,26 +2,26 @@
 
 use std::io;
 
-use model::simulate::{Estimate, Estimates};
-use model::{Objective, Requirements};
+use model::simulate::{MeanEstimate, SimulationEstimates};
+use model::{ScheduleObjective, ScheduleRequirements};
 
-use super::answer::{Answer, Best, Overview, PlannedSchedule};
-use super::channels::Channels;
+use super::answer::{BestProperties, PlanAnswer, PlannedSchedule, PropertyOverview};
+use super::channels::PlanChannels;
 use super::effects;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::numbers::{one_in, percent, short};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// Prints the answer.
 ///
 /// # Errors
 /// If standard output cannot be written to.
 pub(super) fn print(
-    channels: &Channels,
-    answer: &Answer,
-    trial: Option<&Estimates>,
-) -> Result<(), Failure> {
+    channels: &PlanChannels,
+    answer: &PlanAnswer,
+    trial: Option<&SimulationEstimates>,
+) -> Result<(), CommandFailure> {
     let mut parts = vec![headline(channels, answer, console::wants_colour(&io::stdout()))];
     if let Some(planned) = &answer.planned {
         parts.extend([
@@ -36,7 +36,7 @@ pub(super) fn print(
 }
 
 /// The answer in one line.
-fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
+fn headline(channels: &PlanChannels, answer: &PlanAnswer, coloured: bool) -> String {
     let words = match (&answer.planned, answer.request.requirements().objectives.first()) {
         (Some(planned), Some(objective)) => {
             best_in(planned, *objective) + &conditions(answer.request.requirements())
@@ -53,16 +53,16 @@ fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
     if coloured { format!("\x1b[1m{words}\x1b[0m\n") } else { words + "\n" }
 }
 
-fn best_in(planned: &PlannedSchedule, objective: Objective) -> String {
+fn best_in(planned: &PlannedSchedule, objective: ScheduleObjective) -> String {
     let averages = &planned.averages;
     match objective {
-        Objective::Risk => format!("Least risk: {} is read", case(averages.risk)),
-        Objective::Loss => format!("Least loss: {} is lost", case(averages.loss)),
-        Objective::Delay => format!("Least delay: {} ms", short(averages.delay_ms)),
-        Objective::DeliveredDelay => {
+        ScheduleObjective::Risk => format!("Least risk: {} is read", case(averages.risk)),
+        ScheduleObjective::Loss => format!("Least loss: {} is lost", case(averages.loss)),
+        ScheduleObjective::Delay => format!("Least delay: {} ms", short(averages.delay_ms)),
+        ScheduleObjective::DeliveredDelay => {
             format!("Least delay of what arrives: {} ms", short(averages.delivered_delay_ms))
         }
-        Objective::Rate => format!("Highest rate: {} Mbit/s", short(averages.rate)),
+        ScheduleObjective::Rate => format!("Highest rate: {} Mbit/s", short(averages.rate)),
     }
 }
 
@@ -71,7 +71,7 @@ fn case(probability: f64) -> String {
 }
 
 /// The request's other conditions.
-fn conditions(required: &Requirements) -> String {
+fn conditions(required: &ScheduleRequirements) -> String {
     let mut conditions = Vec::new();
     let mut add = |value: Option<f64>, words: &dyn Fn(String) -> String| {
         conditions.extend(value.map(|value| words(short(value))));
@@ -91,7 +91,7 @@ fn conditions(required: &Requirements) -> String {
     if conditions.is_empty() { String::new() } else { format!(", with {}", conditions.join(", ")) }
 }
 
-fn at_most(channels: &Channels, answer: &Answer) -> String {
+fn at_most(channels: &PlanChannels, answer: &PlanAnswer) -> String {
     let rate = answer.overview.as_ref().and_then(|overview| overview.rate);
     if let Some(rate) = rate {
         return format!(
@@ -112,12 +112,12 @@ fn at_most(channels: &Channels, answer: &Answer) -> String {
 }
 
 /// The averages of the schedule beside those of the simulation.
-fn properties(planned: &PlannedSchedule, trial: Option<&Estimates>) -> String {
+fn properties(planned: &PlannedSchedule, trial: Option<&SimulationEstimates>) -> String {
     let averages = &planned.averages;
     let row = |name: &str, value: String, more: String, found: Option<String>| {
         [name.to_owned(), value, more, found.unwrap_or_default()]
     };
-    let found = |estimate: Option<Estimate>, form: fn(f64) -> String, unit: &str| {
+    let found = |estimate: Option<MeanEstimate>, form: fn(f64) -> String, unit: &str| {
         let estimate = estimate?;
         Some(format!(
             "{}{unit} ({} to {})",
@@ -161,7 +161,7 @@ fn properties(planned: &PlannedSchedule, trial: Option<&Estimates>) -> String {
             format!("simulated, {} symbols (99 % confidence)", short_count(trial.symbols));
         rows.insert(0, row("", String::new(), String::new(), Some(heading)));
     }
-    aligned(&[Side::Left; 4], &rows)
+    aligned(&[ColumnAlignment::Left; 4], &rows)
 }
 
 fn short_count(count: u64) -> String {
@@ -169,7 +169,7 @@ fn short_count(count: u64) -> String {
 }
 
 /// How often each k and each choice of channels is used, the most frequent first.
-fn schedule(channels: &Channels, planned: &PlannedSchedule) -> String {
+fn schedule(channels: &PlanChannels, planned: &PlannedSchedule) -> String {
     let mut entries = planned.schedule.entries().to_vec();
     entries.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut rows = vec![["symbols", "k of m", "channels"].map(str::to_owned)];
@@ -181,11 +181,11 @@ fn schedule(channels: &Channels, planned: &PlannedSchedule) -> String {
             names.collect::<Vec<_>>().join(" + "),
         ]
     }));
-    aligned(&[Side::Right, Side::Left, Side::Left], &rows)
+    aligned(&[ColumnAlignment::Right, ColumnAlignment::Left, ColumnAlignment::Left], &rows)
 }
 
 /// The fraction of each channel's rate that is used.
-fn use_of(channels: &Channels, planned: &PlannedSchedule) -> String {
+fn use_of(channels: &PlanChannels, planned: &PlannedSchedule) -> String {
     let mut rows = vec![["channel", "rate", "used"].map(str::to_owned)];
     let described = channels.names.iter().zip(channels.set.channels());
     rows.extend(described.zip(planned.utilisation(&channels.set)).map(
@@ -193,13 +193,13 @@ fn use_of(channels: &Channels, planned: &PlannedSchedule) -> String {
             [name.clone(), format!("{} Mbit/s", short(channel.rate())), percent(used)]
         },
     ));
-    aligned(&[Side::Left, Side::Right, Side::Right], &rows)
+    aligned(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right], &rows)
 }
 
 /// The best value of each property.
-fn overview(overview: &Overview) -> String {
+fn overview(overview: &PropertyOverview) -> String {
     let full = overview.best_at_full_rate.as_ref();
-    let row = |name: &str, form: fn(&Best) -> String| {
+    let row = |name: &str, form: fn(&BestProperties) -> String| {
         [name.to_owned(), form(&overview.best), full.map(form).unwrap_or_default()]
     };
     let mut rows = vec![
@@ -217,5 +217,5 @@ fn overview(overview: &Overview) -> String {
         let delay = format!("{} ms", short(delay_ms));
         rows.insert(4, [String::from("delay over all, k = 1"), delay, String::new()]);
     }
-    aligned(&[Side::Left; 3], &rows)
+    aligned(&[ColumnAlignment::Left; 3], &rows)
 }

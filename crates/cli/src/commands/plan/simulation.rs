@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 use model::ChannelSet;
-use model::simulate::{Estimates, Simulation};
+use model::simulate::{ScheduleSimulation, SimulationEstimates};
 
-use super::answer::Answer;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use super::answer::PlanAnswer;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// A fixed seed, so that two runs can be compared.
 const SEED: u64 = 0x0073_756e_6465_7221;
@@ -18,15 +18,19 @@ const CHUNK: usize = 100_000;
 ///
 /// # Errors
 /// If there is no schedule.
-pub(super) fn run(set: &ChannelSet, answer: &Answer, symbols: u64) -> Result<Estimates, Failure> {
+pub(super) fn run(
+    set: &ChannelSet,
+    answer: &PlanAnswer,
+    symbols: u64,
+) -> Result<SimulationEstimates, CommandFailure> {
     let planned = answer.planned.as_ref().ok_or_else(|| {
-        Failure::Usage(String::from(
+        CommandFailure::Usage(String::from(
             "--simulate needs a schedule: give --kappa and --mu, an --objective or a bound",
         ))
     })?;
     let mut rng = Rng::with_seed(SEED);
-    let mut simulation = Simulation::new(set, &planned.schedule);
-    let progress = Progress::steps(symbols);
+    let mut simulation = ScheduleSimulation::new(set, &planned.schedule);
+    let progress = CommandProgress::steps(symbols);
     let mut left = symbols;
     while left > 0 {
         let chunk = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));

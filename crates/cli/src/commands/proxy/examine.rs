@@ -3,20 +3,20 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ptr;
 
-use micss::config::{Channel, ClientConfig, Remote};
+use micss::config::{MicssClientConfig, RemoteServerConfig, StreamChannelConfig};
 
 use super::{most_channels, risks, within_limits};
-use crate::checks::finding::{Finding, Level};
-use crate::checks::greeting::{Answer, ask_all};
-use crate::checks::uplinks::{Uplink, route};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::greeting::{GreetingOutcome, probe_channels};
+use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{files, host, links, listeners};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The findings.
 ///
 /// # Errors
 /// When the system refuses to start threads.
-pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+pub(crate) fn findings(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
     let mut findings = risks(config, route);
     findings.extend(entrances(config));
     findings.extend(channels(config)?);
@@ -28,23 +28,23 @@ pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
 }
 
 /// The listeners for applications.
-fn entrances(config: &ClientConfig) -> Vec<Finding> {
+fn entrances(config: &MicssClientConfig) -> Vec<CheckFinding> {
     let socks = config.socks.map(|address| ("socks".to_owned(), address));
     let forwards = config.forwards.iter().enumerate();
     let forwards =
         forwards.map(|(index, forward)| (format!("forward {}", index + 1), forward.listen));
     let listener = |(subject, address): (String, _)| {
-        listeners::tcp(&subject, address, || listeners::own_or_anothers(&subject, address, "proxy"))
+        listeners::tcp(&subject, address, || listeners::address_in_use(&subject, address, "proxy"))
     };
-    let mut findings: Vec<Finding> = socks.into_iter().chain(forwards).map(listener).collect();
-    findings.extend(host::left_behind());
+    let mut findings: Vec<CheckFinding> = socks.into_iter().chain(forwards).map(listener).collect();
+    findings.extend(host::leftover_rules());
     if let Some(intercept) = &config.intercept {
-        let rights = host::Rights::of_this_process();
-        findings.push(host::interception(intercept, rights, Level::Error));
+        let rights = host::ProcessCapabilities::of_this_process();
+        findings.push(host::interception(intercept, rights, FindingSeverity::Error));
         findings.push(listener(("intercept_port".into(), any(intercept.port()))));
         let interfaces = intercept.interfaces();
         findings.extend(interfaces.filter_map(|name| links::device("intercept_from", name)));
-        if intercept.serves_others() {
+        if intercept.intercepts_forwarded() {
             let why = "of others' connections only those are carried that are intercepted";
             findings.extend(links::forwarding("intercept_from", why));
         }
@@ -60,36 +60,36 @@ fn any(port: u16) -> SocketAddr {
 }
 
 /// Whether each channel can be used here, and whether its server answers.
-fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+fn channels(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
     let mut findings = Vec::new();
     let (mut tried, mut usable) = (Vec::new(), Vec::new());
     for (subject, remote, channel) in named(config) {
-        let Channel { server, source, device, .. } = channel;
+        let StreamChannelConfig { server, source, device, .. } = channel;
         let own = device.as_ref().and_then(|name| links::device(&subject, name));
-        let own: Vec<Finding> =
+        let own: Vec<CheckFinding> =
             own.into_iter().chain(source.and_then(|own| links::source(&subject, own))).collect();
         // A channel that cannot be used is not tried.
-        if own.iter().all(|finding| finding.level != Level::Error) {
+        if own.iter().all(|finding| finding.level != FindingSeverity::Error) {
             let uplink =
-                Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
-            findings.extend(links::replies(&subject, &uplink, route));
+                ChannelUplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
+            findings.extend(links::reply_filtering(&subject, &uplink, route));
             tried.push((subject, remote));
             usable.push(channel.clone());
         }
         findings.extend(own);
     }
     let runtime = service::runtime()?;
-    let answers = runtime.block_on(ask_all(usable.clone()));
+    let answers = runtime.block_on(probe_channels(usable.clone()));
     runtime.shutdown_background();
-    let goes_on = |remote: &Remote| {
+    let goes_on = |remote: &RemoteServerConfig| {
         let own = tried.iter().zip(&answers).filter(|((_, other), _)| ptr::eq(*other, remote));
-        let alive = own.filter(|(_, answer)| matches!(answer, Answer::Greeted(_)));
+        let alive = own.filter(|(_, answer)| matches!(answer, GreetingOutcome::Greeted(_)));
         alive.count() >= remote.threshold.into()
     };
     for (((subject, remote), channel), answer) in tried.iter().zip(usable).zip(&answers) {
         let mut finding = answer.finding(subject, channel.server);
-        if finding.level == Level::Error && goes_on(remote) {
-            finding.level = Level::Warning;
+        if finding.level == FindingSeverity::Error && goes_on(remote) {
+            finding.level = FindingSeverity::Warning;
             finding.message.push_str("; streams go on without it");
         }
         findings.push(finding);
@@ -98,7 +98,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
 }
 
 /// The database and the uplinks for peers whose addresses come from the directory.
-fn directory(config: &ClientConfig) -> Vec<Finding> {
+fn directory(config: &MicssClientConfig) -> Vec<CheckFinding> {
     let file = config.directory.iter().map(|directory| {
         files::database("directory, file", &config.config_dir.join(&directory.file))
     });
@@ -112,7 +112,9 @@ fn directory(config: &ClientConfig) -> Vec<Finding> {
 }
 
 /// All channels, each with its name for the user and its server.
-fn named(config: &ClientConfig) -> impl Iterator<Item = (String, &Remote, &Channel)> {
+fn named(
+    config: &MicssClientConfig,
+) -> impl Iterator<Item = (String, &RemoteServerConfig, &StreamChannelConfig)> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}, ", peer.addresses[0]), &peer.remote));
@@ -129,7 +131,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use association::{COOKIE_LEN, Cookie, Message};
+    use association::{AssociationMessage, COOKIE_LEN, ConnectionCookie};
 
     use super::*;
 
@@ -141,8 +143,8 @@ mod tests {
             "socks = \"0.0.0.0:0\"\n[[channel]]\nserver = \"{server}\"\n[[channel]]\nserver = \"{server}\"\n\
              source = \"192.0.2.77\"\n[[channel]]\nserver = \"{server}\"\ndevice = \"none0\"\n"
         );
-        let found = findings(&ClientConfig::from_toml(&text).unwrap()).unwrap();
-        let of = |subject: &str| -> Vec<&Finding> {
+        let found = findings(&MicssClientConfig::from_toml(&text).unwrap()).unwrap();
+        let of = |subject: &str| -> Vec<&CheckFinding> {
             found.iter().filter(|finding| finding.subject == subject).collect()
         };
         for (subject, message) in [
@@ -151,10 +153,18 @@ mod tests {
             ("channel 3", "there is no device none0"),
         ] {
             let [one] = of(subject)[..] else { panic!("{found:#?}") };
-            assert!(one.level == Level::Error && one.message.contains(message), "{one:?}");
+            assert!(
+                one.level == FindingSeverity::Error && one.message.contains(message),
+                "{one:?}"
+            );
         }
-        let levels: Vec<Level> = of("socks").iter().map(|finding| finding.level).collect();
-        assert_eq!(levels, [Level::Warning, Level::Ok], "open to all, and free");
+        let levels: Vec<FindingSeverity> =
+            of("socks").iter().map(|finding| finding.level).collect();
+        assert_eq!(
+            levels,
+            [FindingSeverity::Warning, FindingSeverity::Ok],
+            "open to all, and free"
+        );
     }
 
     /// A dead channel is no error only while enough others answer.
@@ -162,22 +172,22 @@ mod tests {
     fn a_dead_channel_that_streams_do_without_is_a_warning() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let alive = server.local_addr().unwrap();
-        let greeting = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode();
+        let greeting = AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode();
         thread::spawn(move || {
             for stream in server.incoming() {
                 stream.unwrap().write_all(&greeting).unwrap();
             }
         });
         let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        for (threshold, expected) in [(1, Level::Warning), (2, Level::Error)] {
+        for (threshold, expected) in [(1, FindingSeverity::Warning), (2, FindingSeverity::Error)] {
             let text = format!(
                 "socks = \"127.0.0.1:0\"\nthreshold = {threshold}\n[[channel]]\nserver = \"{alive}\"\n\
                  [[channel]]\nserver = \"{dead}\"\n"
             );
-            let found = findings(&ClientConfig::from_toml(&text).unwrap()).unwrap();
+            let found = findings(&MicssClientConfig::from_toml(&text).unwrap()).unwrap();
             let of = |subject| found.iter().find(|finding| finding.subject == subject).unwrap();
             let levels = [of("channel 1").level, of("channel 2").level];
-            assert_eq!(levels, [Level::Ok, expected], "{found:#?}");
+            assert_eq!(levels, [FindingSeverity::Ok, expected], "{found:#?}");
         }
     }
 
@@ -190,7 +200,7 @@ mod tests {
         for (text, expected) in
             [(text(open, 1), ["channels", "socks"]), (text(local, 2), ["threshold", "channels"])]
         {
-            let config = ClientConfig::from_toml(&text).unwrap();
+            let config = MicssClientConfig::from_toml(&text).unwrap();
             let risks = risks(&config, |_| None);
             let subjects: Vec<&str> = risks.iter().map(|risk| risk.subject.as_str()).collect();
             assert_eq!(subjects, expected, "{risks:?}");

@@ -9,16 +9,18 @@ use std::time::Duration;
 use clap::ValueEnum;
 use hyper::body::Bytes;
 use keys::RsaPublicKey;
-use quorum::api::{Client, ClientError, Encoding, MAX_BODY_LEN, Refresh, RefreshStep};
+use quorum::api::{
+    ApiEncoding, MAX_BODY_LEN, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
+};
 use quorum::group::verify_chain;
-use quorum::server::Start;
+use quorum::server::GroupStart;
 use serde::Serialize;
 use tokio::time::sleep;
 
 use super::page;
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// How often a server is asked how far a refresh is.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,7 +30,7 @@ const MAX_HEADERS: u64 = 64 << 20;
 
 /// A running server.
 #[derive(clap::Args)]
-pub(super) struct Server {
+pub(super) struct QuorumSocketOptions {
     /// The socket of the server, as in its configuration
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
@@ -42,9 +44,9 @@ pub(super) struct Server {
 #[command(
     after_help = "Example: sunder quorum register --socket /run/sunder/quorum-office/api release.txt"
 )]
-pub(super) struct Register {
+pub(super) struct QuorumRegisterArguments {
     #[command(flatten)]
-    server: Server,
+    server: QuorumSocketOptions,
     /// The file, of at most 1 MiB
     file: PathBuf,
 }
@@ -58,18 +60,18 @@ pub(super) struct Register {
     after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
 Then: openssl dgst -sha256 -verify public.pem -signature release.txt.sig release.txt"
 )]
-pub(super) struct Sign {
+pub(super) struct QuorumSignArguments {
     #[command(flatten)]
-    server: Server,
+    server: QuorumSocketOptions,
     /// How the file is encoded, with SHA-256
-    #[arg(long, value_enum, default_value_t = EncodingName::Pkcs1)]
-    encoding: EncodingName,
+    #[arg(long, value_enum, default_value_t = SignatureEncodingName::Pkcs1)]
+    encoding: SignatureEncodingName,
     /// The file, of at most 1 MiB
     file: PathBuf,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum EncodingName {
+enum SignatureEncodingName {
     /// PKCS #1 v1.5
     Pkcs1,
     /// PSS with a salt of 32 bytes
@@ -87,9 +89,9 @@ enum EncodingName {
     after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml
 Or:      sunder quorum refresh --socket /run/sunder/quorum-office/api --cancel"
 )]
-pub(super) struct RefreshArguments {
+pub(super) struct QuorumRefreshArguments {
     #[command(flatten)]
-    server: Server,
+    server: QuorumSocketOptions,
     /// The servers of the new group, in TOML, as for `sunder quorum init`
     #[arg(long, value_name = "FILE", required_unless_present = "cancel")]
     to: Option<PathBuf>,
@@ -107,9 +109,9 @@ pub(super) struct RefreshArguments {
     after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api > public.pem
 Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE"
 )]
-pub(super) struct Pubkey {
+pub(super) struct QuorumPubkeyArguments {
     #[command(flatten)]
-    server: Server,
+    server: QuorumSocketOptions,
 }
 
 /// Writes the headers of all epochs with their signatures to a new file, for `verify-epochs`.
@@ -117,9 +119,9 @@ pub(super) struct Pubkey {
 #[command(
     after_help = "Example: sunder quorum headers --socket /run/sunder/quorum-office/api headers"
 )]
-pub(super) struct Headers {
+pub(super) struct QuorumHeadersArguments {
     #[command(flatten)]
-    server: Server,
+    server: QuorumSocketOptions,
     /// The file to write
     file: PathBuf,
 }
@@ -130,7 +132,7 @@ pub(super) struct Headers {
 /// the chain is broken.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum verify-epochs --pubkey public.pem headers")]
-pub(super) struct VerifyEpochs {
+pub(super) struct VerifyEpochsArguments {
     /// The public key, in PEM
     #[arg(long, value_name = "FILE")]
     pubkey: PathBuf,
@@ -143,30 +145,30 @@ pub(super) struct VerifyEpochs {
 
 /// What `verify-epochs --json` prints.
 #[derive(Serialize)]
-struct LastEpoch {
+struct LastEpochDocument {
     epoch: u64,
     faulty: usize,
-    servers: Vec<LastServer>,
+    servers: Vec<EpochServerDocument>,
 }
 
 #[derive(Serialize)]
-struct LastServer {
+struct EpochServerDocument {
     identity: String,
     address: String,
 }
 
-pub(super) fn register(arguments: &Register) -> Result<(), Failure> {
+pub(super) fn register(arguments: &QuorumRegisterArguments) -> Result<(), CommandFailure> {
     let message = read_message(&arguments.file)?;
     let registered = arguments.server.ask(async |client| client.register(message).await)?;
     let what = if registered.new { "is registered" } else { "was registered already" };
     console::print_line(&format!("SHA-256 {} {what}", registered.digest))
 }
 
-pub(super) fn sign(arguments: &Sign) -> Result<(), Failure> {
+pub(super) fn sign(arguments: &QuorumSignArguments) -> Result<(), CommandFailure> {
     let message = read_message(&arguments.file)?;
     let encoding = match arguments.encoding {
-        EncodingName::Pkcs1 => Encoding::Pkcs1,
-        EncodingName::Pss => Encoding::Pss,
+        SignatureEncodingName::Pkcs1 => ApiEncoding::Pkcs1,
+        SignatureEncodingName::Pss => ApiEncoding::Pss,
     };
     let mut path = arguments.file.clone().into_os_string();
     path.push(".sig");
@@ -180,9 +182,9 @@ pub(super) fn sign(arguments: &Sign) -> Result<(), Failure> {
     console::print_line(&format!("{}: the signature", path.display()))
 }
 
-pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), Failure> {
+pub(super) fn refresh(arguments: &QuorumRefreshArguments) -> Result<(), CommandFailure> {
     let nodes = arguments.to.as_deref().map(service::config::read_file).transpose();
-    let nodes = nodes.map_err(|error| Failure::Usage(error.to_string()))?;
+    let nodes = nodes.map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let is_waiting = !arguments.no_wait;
     let done = arguments.server.ask(async |client| {
         let begun = match nodes {
@@ -191,18 +193,18 @@ pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), Failure> {
         };
         if is_waiting { follow(client, begun).await } else { Ok(begun) }
     })?;
-    let Refresh { epoch, step, .. } = done;
+    let RefreshStatus { epoch, step, .. } = done;
     match (step, arguments.cancel) {
         (RefreshStep::Done, false) => console::print_line(&format!("epoch {epoch} has begun")),
         (RefreshStep::Done, true) => {
             let what = format!("epoch {epoch} has begun: it was too late to give the refresh up");
-            Err(Failure::Failed(what))
+            Err(CommandFailure::Failed(what))
         }
         (RefreshStep::Cancelled, true) => {
             console::print_line(&format!("the refresh to epoch {epoch} was given up"))
         }
         (RefreshStep::Cancelled, false) => {
-            Err(Failure::Failed(format!("the refresh to epoch {epoch} was given up")))
+            Err(CommandFailure::Failed(format!("the refresh to epoch {epoch} was given up")))
         }
         (_, true) => console::print_line(&format!(
             "the refresh to epoch {epoch} is given up here; it ends when {} servers have",
@@ -215,8 +217,11 @@ pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), Failure> {
 }
 
 /// Shows how far a refresh is, until it is over.
-async fn follow(client: &Client, begun: Refresh) -> Result<Refresh, ClientError> {
-    let progress = Progress::unknown();
+async fn follow(
+    client: &QuorumApiClient,
+    begun: RefreshStatus,
+) -> Result<RefreshStatus, QuorumApiError> {
+    let progress = CommandProgress::unknown();
     let (epoch, mut now) = (begun.epoch, begun);
     while !matches!(now.step, RefreshStep::Done | RefreshStep::Cancelled) && now.epoch == epoch {
         progress.doing(format!("epoch {epoch}: {}", page::progress(&now)));
@@ -226,36 +231,36 @@ async fn follow(client: &Client, begun: Refresh) -> Result<Refresh, ClientError>
     Ok(now)
 }
 
-pub(super) fn pubkey(arguments: &Pubkey) -> Result<(), Failure> {
+pub(super) fn pubkey(arguments: &QuorumPubkeyArguments) -> Result<(), CommandFailure> {
     let pem = arguments.server.ask(async |client| client.public_key().await)?;
     console::print(pem.trim_ascii_end())
 }
 
-pub(super) fn headers(arguments: &Headers) -> Result<(), Failure> {
+pub(super) fn headers(arguments: &QuorumHeadersArguments) -> Result<(), CommandFailure> {
     let headers = arguments.server.ask(async |client| client.headers().await)?;
     write_new(&arguments.file, &headers)
 }
 
-pub(super) fn verify_epochs(arguments: &VerifyEpochs) -> Result<(), Failure> {
+pub(super) fn verify_epochs(arguments: &VerifyEpochsArguments) -> Result<(), CommandFailure> {
     let key = RsaPublicKey::read(&arguments.pubkey);
-    let key = key.map_err(|error| Failure::Usage(error.to_string()))?;
+    let key = key.map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let path = &arguments.headers;
     let bytes = read_bounded(path, MAX_HEADERS)?;
-    let chain = Start::parse_chain(&bytes)
-        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let chain = GroupStart::parse_chain(&bytes)
+        .map_err(|error| CommandFailure::Usage(format!("{}: {error}", path.display())))?;
     let headers: Vec<Vec<u8>> = chain.iter().map(|it| it.header.to_bytes()).collect();
     let pairs = headers.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
     let last = verify_chain(pairs, |message, signature| key.verify(message, signature))
-        .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))?;
+        .map_err(|error| CommandFailure::Refused(format!("{}: {error}", path.display())))?;
     let faulty = last.group.combination().faulty();
     let members = last.group.members();
     if arguments.json {
-        let server = |member: &quorum::group::Member| LastServer {
+        let server = |member: &quorum::group::QuorumMember| EpochServerDocument {
             identity: member.identity.to_string(),
             address: member.address.to_string(),
         };
         let servers = members.iter().map(server).collect();
-        return console::print_json(&LastEpoch { epoch: last.epoch, faulty, servers });
+        return console::print_json(&LastEpochDocument { epoch: last.epoch, faulty, servers });
     }
     let (epoch, count) = (last.epoch, members.len());
     console::print_line(&format!(
@@ -267,48 +272,52 @@ pub(super) fn verify_epochs(arguments: &VerifyEpochs) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Server {
+impl QuorumSocketOptions {
     /// Asks the server.
     fn ask<T>(
         &self,
-        request: impl AsyncFnOnce(&Client) -> Result<T, ClientError>,
-    ) -> Result<T, Failure> {
+        request: impl AsyncFnOnce(&QuorumApiClient) -> Result<T, QuorumApiError>,
+    ) -> Result<T, CommandFailure> {
         let runtime = service::runtime()?;
-        let asked = runtime.block_on(request(&Client::new(&self.socket)));
+        let asked = runtime.block_on(request(&QuorumApiClient::new(&self.socket)));
         asked.map_err(|error| {
             let message = error.to_string();
             // What the server's policy forbids is refused; other requests have failed.
-            if error.is_forbidden() { Failure::Refused(message) } else { Failure::Failed(message) }
+            if error.is_forbidden() {
+                CommandFailure::Refused(message)
+            } else {
+                CommandFailure::Failed(message)
+            }
         })
     }
 }
 
-fn read_message(path: &Path) -> Result<Bytes, Failure> {
+fn read_message(path: &Path) -> Result<Bytes, CommandFailure> {
     let message = read_bounded(path, MAX_BODY_LEN as u64)?;
     Ok(message.into())
 }
 
 /// A file of at most this length.
-fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, CommandFailure> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
-    read.map_err(|error| Failure::reading(path, &error))?;
+    read.map_err(|error| CommandFailure::reading(path, &error))?;
     if bytes.len() as u64 > max {
         let what = format!("{} has more than {max} bytes", path.display());
-        return Err(Failure::Usage(what));
+        return Err(CommandFailure::Usage(what));
     }
     Ok(bytes)
 }
 
-fn exists(path: &Path) -> Failure {
-    Failure::Usage(format!("{} exists already, and nothing is overwritten", path.display()))
+fn exists(path: &Path) -> CommandFailure {
+    CommandFailure::Usage(format!("{} exists already, and nothing is overwritten", path.display()))
 }
 
 /// Writes a new file, all of it or nothing.
-fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+fn write_new(path: &Path, content: &[u8]) -> Result<(), CommandFailure> {
     let failed = |error: io::Error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::writing(path, &error),
+        _ => CommandFailure::writing(path, &error),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
     file.write_all(content).map_err(|error| {

@@ -9,25 +9,25 @@ use std::time::{Duration, SystemTime};
 
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
-use keys::{PublicKey, RsaPublicKey, SecretKey};
-use quorum::api::{Client, ClientError};
+use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
+use quorum::api::{QuorumApiClient, QuorumApiError};
 use quorum::ceremony_files::read_share_file;
-use quorum::group::Group;
-use quorum::links::{Peer, Probe, probe_all};
-use quorum::node::{Config, MasterKeySource};
-use quorum::store::{Examined, MasterKey, StoreError};
+use quorum::group::QuorumGroup;
+use quorum::links::{LinkProbeResult, QuorumPeer, probe_all};
+use quorum::node::{MasterKeySource, QuorumNodeConfig};
+use quorum::store::{MasterKey, QuorumStoreError, QuorumStoreSummary};
 use rustix::fs::statvfs;
 use service::memory;
 
-use crate::checks::finding::{Finding, Level};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{host, listeners};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The free space that a refresh of the largest group may need, in bytes.
-const MUCH_SPACE: u64 = 1 << 30;
+const REFRESH_FREE_SPACE: u64 = 1 << 30;
 
 /// The free space without which a server soon fails, in bytes.
-const LITTLE_SPACE: u64 = 64 << 20;
+const CRITICAL_FREE_SPACE: u64 = 64 << 20;
 
 /// How far the clock may be behind the last line of the audit log.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
@@ -36,13 +36,14 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 const MAX_SOCKET_PATH: usize = 107;
 
 /// The findings. The servers that it asks may log a refused connection.
-pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
+pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
     let mut findings = Vec::new();
     let identity = identity(&config.config_dir.join(&config.identity), &mut findings);
     let identity = identity.map(Arc::new);
     let public = match RsaPublicKey::read(&config.config_dir.join(&config.public_key)) {
         Ok(key) => {
-            findings.push(Finding::ok("public_key", format!("an RSA key of {} bits", key.bits())));
+            findings
+                .push(CheckFinding::ok("public_key", format!("an RSA key of {} bits", key.bits())));
             Some(key)
         }
         Err(failed) => {
@@ -70,7 +71,7 @@ pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
         share(config, start.is_some(), identity.as_deref(), public.as_ref(), &mut findings);
     }
     findings.extend(socket(&config.config_dir.join(&config.socket)));
-    let mut names: HashMap<[u8; 32], PublicKey> = HashMap::new();
+    let mut names: HashMap<[u8; 32], IdentityPublicKey> = HashMap::new();
     for peer in &config.peers {
         if names.insert(peer.key.to_bytes(), peer.key).is_some() {
             let what = format!("two have the identity {}", peer.key);
@@ -79,7 +80,7 @@ pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
     }
     findings.extend(config.listen.iter().map(|address| {
         listeners::tcp("listen", *address, || {
-            listeners::own_or_anothers("listen", *address, "quorum node")
+            listeners::address_in_use("listen", *address, "quorum node")
         })
     }));
     if let Some(identity) = &identity {
@@ -91,21 +92,21 @@ pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
             findings
         }));
     }
-    findings.push(host::locked_memory(memory::lock()));
+    findings.push(host::locked_memory(memory::lock_all_pages()));
     findings.push(host::random());
     Ok(findings)
 }
 
-fn error(subject: &str, what: impl Into<String>, fix: &str) -> Finding {
-    Finding::new(Level::Error, subject, what, fix)
+fn error(subject: &str, what: impl Into<String>, fix: &str) -> CheckFinding {
+    CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
-fn untrusted(subject: &str, error: &TrustError) -> Finding {
-    Finding::new(Level::Error, subject, error.what(), error.fix())
+fn untrusted(subject: &str, error: &TrustError) -> CheckFinding {
+    CheckFinding::new(FindingSeverity::Error, subject, error.problem(), error.advice())
 }
 
-fn identity(path: &Path, findings: &mut Vec<Finding>) -> Option<SecretKey> {
-    let (finding, key) = match (SecretKey::read(path), exposure(path)) {
+fn identity(path: &Path, findings: &mut Vec<CheckFinding>) -> Option<IdentitySecretKey> {
+    let (finding, key) = match (IdentitySecretKey::read(path), exposure(path)) {
         (Err(failed), _) => {
             let fix = "name the file of the key whose public part is in the list of servers";
             (error("identity", failed.to_string(), fix), None)
@@ -113,22 +114,22 @@ fn identity(path: &Path, findings: &mut Vec<Finding>) -> Option<SecretKey> {
         (Ok(key), Some(exposed)) => (untrusted("identity", &exposed), Some(key)),
         (Ok(key), None) => {
             let what = format!("this server is {}", key.public());
-            (Finding::ok("identity", what), Some(key))
+            (CheckFinding::ok("identity", what), Some(key))
         }
     };
     findings.push(finding);
     key
 }
 
-fn master_key(config: &Config, findings: &mut Vec<Finding>) -> Option<MasterKey> {
+fn master_key(config: &QuorumNodeConfig, findings: &mut Vec<CheckFinding>) -> Option<MasterKey> {
     let MasterKeySource::File(path) = &config.master_key else {
         let what = "it is a credential, which only the service gets: the store was not tried";
-        findings.push(Finding::ok("master_credential", what));
+        findings.push(CheckFinding::ok("master_credential", what));
         return None;
     };
     match MasterKey::read(&config.config_dir.join(path)) {
         Ok(master) => {
-            findings.push(Finding::ok("master_key", "it can be read, by its owner only"));
+            findings.push(CheckFinding::ok("master_key", "it can be read, by its owner only"));
             Some(master)
         }
         Err(failed) => {
@@ -144,12 +145,12 @@ fn master_key(config: &Config, findings: &mut Vec<Finding>) -> Option<MasterKey>
 fn store(
     directory: &Path,
     master: &MasterKey,
-    findings: &mut Vec<Finding>,
-) -> Option<Option<Examined>> {
+    findings: &mut Vec<CheckFinding>,
+) -> Option<Option<QuorumStoreSummary>> {
     let shown = directory.display();
     match quorum::store::examine(directory, master) {
         Ok(None) => {
-            findings.push(Finding::ok("store", format!("{shown} is empty, and is created")));
+            findings.push(CheckFinding::ok("store", format!("{shown} is empty, and is created")));
             Some(None)
         }
         Ok(Some(store)) => {
@@ -160,10 +161,10 @@ fn store(
                 }
                 (None, None) => "its server waits to be invited by a group".into(),
             };
-            findings.push(Finding::ok("store", what));
+            findings.push(CheckFinding::ok("store", what));
             Some(Some(store))
         }
-        Err(StoreError::Trust(trust)) => {
+        Err(QuorumStoreError::Trust(trust)) => {
             findings.push(untrusted("store", &trust));
             None
         }
@@ -181,33 +182,33 @@ fn store(
 }
 
 /// Whether the file system of a store, or of what is to be one, has space.
-fn space(directory: &Path) -> Option<Finding> {
+fn space(directory: &Path) -> Option<CheckFinding> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     let found = statvfs(existing).ok()?;
     Some(space_of(existing, found.f_bavail.saturating_mul(found.f_frsize), found.f_favail))
 }
 
 /// `files` is 0 where the file system does not count them, too.
-fn space_of(place: &Path, free: u64, files: u64) -> Finding {
+fn space_of(place: &Path, free: u64, files: u64) -> CheckFinding {
     let (shown, mib) = (place.display(), free >> 20);
     let fix = "free some space there, or give the store another file system";
-    if free < LITTLE_SPACE {
+    if free < CRITICAL_FREE_SPACE {
         let what = format!("{mib} MiB are free at {shown}: the server stops when none is left");
         return error("space", what, fix);
     }
-    if free < MUCH_SPACE {
+    if free < REFRESH_FREE_SPACE {
         let what = format!("{mib} MiB are free at {shown}: a refresh of 13 servers may need 1024");
-        return Finding::new(Level::Warning, "space", what, fix);
+        return CheckFinding::new(FindingSeverity::Warning, "space", what, fix);
     }
     if (1..100).contains(&files) {
         let what = format!("{files} files more can be made at {shown}");
         return error("space", what, "remove files there");
     }
-    Finding::ok("space", format!("{mib} MiB are free at {shown}"))
+    CheckFinding::ok("space", format!("{mib} MiB are free at {shown}"))
 }
 
 /// Only the times in logs depend on the clock.
-fn clock(store: Option<&Examined>, now: SystemTime) -> Finding {
+fn clock(store: Option<&QuorumStoreSummary>, now: SystemTime) -> CheckFinding {
     let written = store.and_then(|store| store.audit_written);
     match written.and_then(|written| written.duration_since(now).ok()) {
         Some(behind) if behind > CLOCK_TOLERANCE => {
@@ -217,19 +218,19 @@ fn clock(store: Option<&Examined>, now: SystemTime) -> Finding {
                 behind.as_secs()
             );
             let fix = "set the clock, for example with NTP";
-            Finding::new(Level::Warning, "clock", what, fix)
+            CheckFinding::new(FindingSeverity::Warning, "clock", what, fix)
         }
-        _ => Finding::ok("clock", "only the times in logs depend on it"),
+        _ => CheckFinding::ok("clock", "only the times in logs depend on it"),
     }
 }
 
 /// Whether the server has its shares, or can get them.
 fn share(
-    config: &Config,
+    config: &QuorumNodeConfig,
     has_state: bool,
-    identity: Option<&SecretKey>,
+    identity: Option<&IdentitySecretKey>,
     public: Option<&RsaPublicKey>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<CheckFinding>,
 ) {
     let Some(share) = &config.share else {
         if config.peers.is_empty() && !has_state {
@@ -262,23 +263,27 @@ fn share(
                     error("share", "it is for another `identity`", fix)
                 } else {
                     let what = "it is there, and destroyed as soon as the server has started";
-                    Finding::ok("share", what)
+                    CheckFinding::ok("share", what)
                 }
             }
         }),
     }
 }
 
-fn socket(path: &Path) -> Option<Finding> {
+fn socket(path: &Path) -> Option<CheckFinding> {
     if path.as_os_str().len() > MAX_SOCKET_PATH {
         let what = format!("{} has more than {MAX_SOCKET_PATH} bytes", path.display());
         return Some(error("socket", what, "choose a shorter path"));
     }
-    TrustedFolder::of(path).err().map(|error| untrusted("socket", &error))
+    TrustedFolder::containing(path).err().map(|error| untrusted("socket", &error))
 }
 
 /// Whether the group knows this server, at an address where it listens.
-fn member(config: &Config, store: Option<&Examined>, own: &PublicKey) -> Option<Finding> {
+fn member(
+    config: &QuorumNodeConfig,
+    store: Option<&QuorumStoreSummary>,
+    own: &IdentityPublicKey,
+) -> Option<CheckFinding> {
     let start = store?.start.as_ref()?;
     let refresh = start.refresh.as_ref().map(|refresh| &refresh.header);
     let headers = [Some(start.header()), refresh];
@@ -289,14 +294,14 @@ fn member(config: &Config, store: Option<&Examined>, own: &PublicKey) -> Option<
         let what = format!("the group of epoch {epoch} does not have this server's identity");
         let fix = "name the identity key that is in the list of servers, or stop this server: the \
                    key has moved to others";
-        return Some(Finding::new(Level::Warning, "group", what, fix));
+        return Some(CheckFinding::new(FindingSeverity::Warning, "group", what, fix));
     };
     let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
     (!ports.contains(&member.address.port())).then(|| {
         let what = format!("the group reaches this server at {}", member.address);
         let fix = "listen on this port, or forward it";
-        Finding::new(
-            Level::Warning,
+        CheckFinding::new(
+            FindingSeverity::Warning,
             "listen",
             format!("{what}, and it listens on other ports"),
             fix,
@@ -305,35 +310,38 @@ fn member(config: &Config, store: Option<&Examined>, own: &PublicKey) -> Option<
 }
 
 /// What the server says of itself, if it runs.
-async fn running(config: &Config, store: Option<&Examined>) -> Vec<Finding> {
+async fn running(
+    config: &QuorumNodeConfig,
+    store: Option<&QuorumStoreSummary>,
+) -> Vec<CheckFinding> {
     let path = config.config_dir.join(&config.socket);
-    let client = Client::new(&path);
+    let client = QuorumApiClient::new(&path);
     let mut findings = Vec::new();
     match client.health().await {
         Ok(health) if health.ok => {
             let epoch = health.epoch.unwrap_or_default();
             let what =
                 format!("it runs in epoch {epoch}, and {} others are connected", health.connected);
-            findings.push(Finding::ok("server", what));
+            findings.push(CheckFinding::ok("server", what));
         }
         Ok(health) => {
             let fix = "`sunder status` shows its links, and its log the reasons";
             findings.push(error("server", health.problem, fix));
         }
-        Err(ClientError::Unconnected { source, .. })
+        Err(QuorumApiError::Unconnected { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
             let fix = "run this as the server's user, or as root";
             let what = format!("this user may not ask at {}", path.display());
-            findings.push(Finding::new(Level::Note, "server", what, fix));
+            findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));
         }
-        Err(ClientError::Unconnected { .. }) => {
+        Err(QuorumApiError::Unconnected { .. }) => {
             let what = match store {
                 Some(_) => "it does not run",
                 None => "it does not run, and has not yet",
             };
             let fix = "sunder quorum node --config, with this configuration";
-            findings.push(Finding::new(Level::Note, "server", what, fix));
+            findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));
         }
         Err(failed) => {
             let fix = "see its log, and start it again";
@@ -343,14 +351,14 @@ async fn running(config: &Config, store: Option<&Examined>) -> Vec<Finding> {
     if let Ok(refresh) = client.refresh().await
         && let Some((what, fix)) = refresh.problem.split_once(": ")
     {
-        findings.push(Finding::new(Level::Warning, "refresh", what, fix));
+        findings.push(CheckFinding::new(FindingSeverity::Warning, "refresh", what, fix));
     }
     findings
 }
 
 /// The servers with which this one has links, by the configuration, whose addresses go before those
 /// that the groups have signed, and by what it has.
-fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
+fn all_peers(config: &QuorumNodeConfig, store: Option<&QuorumStoreSummary>) -> Vec<QuorumPeer> {
     let share = config.share.as_ref().map(|share| config.config_dir.join(share));
     let share = share.and_then(|path: PathBuf| read_share_file(&path).ok());
     let start = store.and_then(|store| store.start.as_ref());
@@ -361,10 +369,10 @@ fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
     if start.is_none() {
         groups.extend(share.as_ref().map(|file| &file.header.group));
     }
-    let members = groups.into_iter().flat_map(Group::members);
-    let mut peers: Vec<Peer> = Vec::new();
+    let members = groups.into_iter().flat_map(QuorumGroup::members);
+    let mut peers: Vec<QuorumPeer> = Vec::new();
     let members =
-        members.map(|member| Peer { key: member.identity, address: member.address.into() });
+        members.map(|member| QuorumPeer { key: member.identity, address: member.address.into() });
     for peer in config.peers.iter().cloned().chain(members) {
         if peers.iter().all(|known| known.key != peer.key) {
             peers.push(peer);
@@ -374,34 +382,37 @@ fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
 }
 
 /// Whether each server answers with its key.
-async fn peers(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<Finding> {
+async fn peers(own: &Arc<IdentitySecretKey>, peers: Vec<QuorumPeer>) -> Vec<CheckFinding> {
     let others = peers.into_iter().filter(|peer| peer.key != own.public()).collect();
     let found = probe_all(own, others).await;
     found.into_iter().map(|(peer, found)| of_peer(&peer, found)).collect()
 }
 
-fn of_peer(peer: &Peer, found: Probe) -> Finding {
+fn of_peer(peer: &QuorumPeer, found: LinkProbeResult) -> CheckFinding {
     let name = peer.key.to_string();
     let at = format!("{} at {}", name.get(..8).unwrap_or(&name), peer.address);
-    let warning = |what: String, fix: &str| Finding::new(Level::Warning, "peer", what, fix);
+    let warning =
+        |what: String, fix: &str| CheckFinding::new(FindingSeverity::Warning, "peer", what, fix);
     match found {
-        Probe::Answers => Finding::ok("peer", format!("{at} has its key, and accepts this server")),
-        Probe::Connects => {
-            Finding::ok("peer", format!("{at} has its key, and connects to this one"))
+        LinkProbeResult::Answers => {
+            CheckFinding::ok("peer", format!("{at} has its key, and accepts this server"))
         }
-        Probe::Unknown => {
+        LinkProbeResult::Connects => {
+            CheckFinding::ok("peer", format!("{at} has its key, and connects to this one"))
+        }
+        LinkProbeResult::Unknown => {
             let fix = "check `identity` here, and the list of servers or the [[peer]] there";
             error("peer", format!("{at} does not know this server's identity"), fix)
         }
-        Probe::Other(what) => {
+        LinkProbeResult::Other(what) => {
             let fix = "check its identity and address in the list of servers or the [[peer]] here";
             error("peer", format!("{at}: {what}"), fix)
         }
-        Probe::Refused => {
+        LinkProbeResult::Refused => {
             let fix = "start the server there, or check its address here and its `listen`";
             warning(format!("{at}: nobody listens there"), fix)
         }
-        Probe::Unreachable(why) => {
+        LinkProbeResult::Unreachable(why) => {
             let fix = "see whether that host runs, and whether a firewall is between";
             warning(format!("{at}: {why}"), fix)
         }
@@ -416,10 +427,10 @@ mod tests {
     fn little_space_is_said() {
         let place = Path::new("/x");
         for (free, files, level) in [
-            (2 << 30, 0, Level::Ok),
-            (2 << 30, 5, Level::Error),
-            (1 << 29, 9999, Level::Warning),
-            (1 << 20, 9999, Level::Error),
+            (2 << 30, 0, FindingSeverity::Ok),
+            (2 << 30, 5, FindingSeverity::Error),
+            (1 << 29, 9999, FindingSeverity::Warning),
+            (1 << 20, 9999, FindingSeverity::Error),
         ] {
             assert_eq!(space_of(place, free, files).level, level, "{free} {files}");
         }
@@ -429,13 +440,16 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_is_said() {
         let now = SystemTime::now();
-        let store =
-            |written| Examined { start: None, epochs: vec![], audit_written: Some(written) };
-        assert_eq!(clock(Some(&store(now)), now).level, Level::Ok);
+        let store = |written| QuorumStoreSummary {
+            start: None,
+            epochs: vec![],
+            audit_written: Some(written),
+        };
+        assert_eq!(clock(Some(&store(now)), now).level, FindingSeverity::Ok);
         let ahead = store(now + Duration::from_secs(3600));
         let found = clock(Some(&ahead), now);
         assert!(
-            found.level == Level::Warning && found.message.contains("3600 s behind"),
+            found.level == FindingSeverity::Warning && found.message.contains("3600 s behind"),
             "{found:?}"
         );
     }

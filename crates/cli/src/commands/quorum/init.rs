@@ -5,16 +5,16 @@ use std::thread;
 
 use clap::ValueEnum;
 use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
-use quorum::group::Group;
+use quorum::group::QuorumGroup;
 use quorum::nodes::parse_nodes;
-use quorum::{Combination, DealerKey, Digest, Search, ShareFile};
+use quorum::{CombinatorialSharing, DealerKey, PrimeSearchProgress, QuorumShareFile, Sha256Digest};
 use serde::Serialize;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
 use crate::console;
 use crate::daemon;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 
 /// A list of servers, shown by `--help`.
 const EXAMPLE: &str = include_str!("nodes.toml");
@@ -36,8 +36,8 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
     f: Option<u8>,
     /// The kind and the size of the key
-    #[arg(long, value_enum, default_value_t = Kind::Rsa2048)]
-    key: Kind,
+    #[arg(long, value_enum, default_value_t = RsaKeyKind::Rsa2048)]
+    key: RsaKeyKind,
     /// The directory for the files, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Kind {
+enum RsaKeyKind {
     /// Some seconds
     #[value(name = "rsa-2048")]
     Rsa2048,
@@ -59,7 +59,7 @@ enum Kind {
     Rsa4096,
 }
 
-impl Kind {
+impl RsaKeyKind {
     fn bits(self) -> u32 {
         match self {
             Self::Rsa2048 => 2048,
@@ -79,7 +79,7 @@ fn help() -> String {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Document<'a> {
+struct QuorumInitDocument<'a> {
     faulty: usize,
     servers: usize,
     shares: usize,
@@ -94,11 +94,12 @@ struct Document<'a> {
 ///
 /// # Errors
 /// If the list of servers is wrong, or a file cannot be written.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if let Some(faulty) = arguments.f {
-        Combination::new(faulty).map_err(|error| Failure::Usage(error.to_string()))?;
+        CombinatorialSharing::new(faulty)
+            .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     }
-    let group: Group = daemon::load_file("quorum init", &arguments.nodes, parse_nodes)?;
+    let group: QuorumGroup = daemon::load_file("quorum init", &arguments.nodes, parse_nodes)?;
     let combination = group.combination();
     if let Some(faulty) = arguments.f
         && usize::from(faulty) != combination.faulty()
@@ -106,14 +107,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let (servers, needed) = (combination.server_count(), 3 * faulty + 1);
         let path = arguments.nodes.display();
         let message = format!("{path}: {servers} servers, but f = {faulty} needs {needed}");
-        return Err(Failure::Usage(message));
+        return Err(CommandFailure::Usage(message));
     }
     // Before the time is spent.
     ceremony_files::create_directory(&arguments.out).map_err(|error| failed(&error))?;
     let key = make_key(arguments.key.bits())?;
-    let random = |error: sharing::RandomError| Failure::Failed(error.to_string());
-    let mut generator = Generator::seeded().map_err(random)?;
-    let files = ShareFile::deal(&key, &group, &mut generator).map_err(random)?;
+    let random = |error: sharing::RandomError| CommandFailure::Failed(error.to_string());
+    let mut generator = RandomGenerator::seeded().map_err(random)?;
+    let files = QuorumShareFile::deal(&key, &group, &mut generator).map_err(random)?;
     let paths = ceremony_files::write(&arguments.out, &files).map_err(|error| failed(&error))?;
     report(arguments, &key, &group, &paths)
 }
@@ -122,28 +123,28 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If there are no random bytes.
-pub(crate) fn make_key(bits: u32) -> Result<DealerKey, Failure> {
-    let progress = Progress::unknown();
-    let tried = |search: Search| {
-        let Search { prime, tried } = search;
+pub(crate) fn make_key(bits: u32) -> Result<DealerKey, CommandFailure> {
+    let progress = CommandProgress::unknown();
+    let tried = |search: PrimeSearchProgress| {
+        let PrimeSearchProgress { prime, tried } = search;
         progress.doing(format!("searching for safe prime {prime} of 2: {tried} numbers tried"));
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let key = DealerKey::generate_on(threads, bits, &tried);
-    key.map_err(|error| Failure::Failed(error.to_string()))
+    key.map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 fn report(
     arguments: &Arguments,
     key: &DealerKey,
-    group: &Group,
+    group: &QuorumGroup,
     paths: &[PathBuf],
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let public = arguments.out.join(PUBLIC_KEY_FILE);
-    let digest = Digest(key.group().public().digest()).to_string();
+    let digest = Sha256Digest(key.group().public().digest()).to_string();
     let combination = group.combination();
     if arguments.json {
-        return console::print_json(&Document {
+        return console::print_json(&QuorumInitDocument {
             faulty: combination.faulty(),
             servers: combination.server_count(),
             shares: combination.label_count(),
@@ -161,10 +162,10 @@ fn report(
     Ok(())
 }
 
-fn failed(error: &CeremonyFileError) -> Failure {
+fn failed(error: &CeremonyFileError) -> CommandFailure {
     match error {
-        CeremonyFileError::NotEmpty { .. } => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        CeremonyFileError::NotEmpty { .. } => CommandFailure::Usage(error.to_string()),
+        _ => CommandFailure::Failed(error.to_string()),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The metrics of a server of a quorum.
 
-use service::metrics::{Metric, counter, gauge};
+use service::metrics::{PrometheusMetric, counter, gauge};
 
-use super::Named;
+use super::QuorumServiceStatus;
 
 /// The metrics.
-pub(super) const METRICS: &[Metric<Named>] = &[
+pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     gauge(
         "sunder_quorum_healthy",
         "Whether the server can sign and the agreement log makes progress.",

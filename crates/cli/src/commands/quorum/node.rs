@@ -4,25 +4,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use quorum::Digest;
+use quorum::Sha256Digest;
 use quorum::api::ApiSocket;
-use quorum::consensus::{self, Consensus};
+use quorum::consensus::{self, ConsensusLog};
 use quorum::log::LogFailed;
-use quorum::node::{self, Config, KEYS, LogBefore, LogStart, Node, Opened};
+use quorum::node::{
+    self, KEYS, LogInboxSource, LogStart, OpenedNode, QuorumNode, QuorumNodeConfig,
+};
 use quorum::store::LOG_FILE;
-use service::config::{Keys, Problems};
+use service::config::{ConfigKeys, ConfigProblems};
 use service::limits::raise_open_files;
 use service::memory;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tracing::{info, warn};
 
-use super::{Named, examine, page};
-use crate::checks::finding::Finding;
+use super::{QuorumServiceStatus, examine, page};
+use crate::checks::finding::CheckFinding;
 use crate::checks::host;
 use crate::console;
-use crate::daemon::{self, Configured, Daemon};
-use crate::failure::Failure;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 pub(super) const EXAMPLE: &str = include_str!("node.toml");
@@ -52,22 +54,25 @@ impl Daemon for Quorum {
     const LEGEND: &'static str = "\
 For a server of a quorum, `height` is that of the agreement log, and `queued` are bytes that wait to
 be sent to another server.";
-    type Status = Named;
+    type Status = QuorumServiceStatus;
 
-    fn page(now: &Named, before: Option<&Named>) -> String {
+    fn page(now: &QuorumServiceStatus, before: Option<&QuorumServiceStatus>) -> String {
         page::page(&now.0, before.map(|before| &before.0))
     }
 }
 
-impl Configured for Quorum {
-    const KEYS: Keys = KEYS;
-    type Config = Config;
+impl ConfiguredDaemon for Quorum {
+    const KEYS: ConfigKeys = KEYS;
+    type Config = QuorumNodeConfig;
 
-    fn parse(text: &str, config_dir: &Path) -> Result<Config, Problems> {
-        Ok(Config { config_dir: config_dir.to_owned(), ..Config::from_toml(text)? })
+    fn parse(text: &str, config_dir: &Path) -> Result<QuorumNodeConfig, ConfigProblems> {
+        Ok(QuorumNodeConfig {
+            config_dir: config_dir.to_owned(),
+            ..QuorumNodeConfig::from_toml(text)?
+        })
     }
 
-    fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
+    fn examine(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
         examine::findings(config)
     }
 }
@@ -88,41 +93,42 @@ fn help() -> String {
 ///
 /// # Errors
 /// If the configuration is wrong, something that it names cannot be opened, or the server fails.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
     let config = daemon::load::<Quorum>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }
 
-async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
-    memory::return_freed();
+async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFailure> {
+    memory::return_freed_memory();
     // Before any secret is read.
-    if let Err(error) = memory::lock() {
-        warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::UNLOCK);
+    if let Err(error) = memory::lock_all_pages() {
+        warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::LOCKED_MEMORY_FIX);
     }
-    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
     // A connection of a local user takes one.
     raise_open_files();
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let Opened { settings, store, network } =
+    let failed = |error: &dyn std::fmt::Display| CommandFailure::Failed(error.to_string());
+    let OpenedNode { settings, store, network } =
         node::open(&config).await.map_err(|error| failed(&error))?;
     let identity = settings.identity.public();
-    let log_settings = (Digest(settings.public.digest()), Arc::clone(&network.links));
+    let log_settings = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
     let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
-    let start_log = move |start: LogStart<Consensus>| {
+    let start_log = move |start: LogStart<ConsensusLog>| {
         let (log, links) = log_settings.clone();
-        let LogStart { applied, before } = start;
+        let LogStart { applied, inbox_source: before } = start;
         let inbox = match before {
-            LogBefore::Inbox(inbox) => Some(inbox),
-            LogBefore::Log(log) => log.stop(),
+            LogInboxSource::Inbox(inbox) => Some(inbox),
+            LogInboxSource::Log(log) => log.stop(),
         };
         let inbox =
             inbox.ok_or_else(|| LogFailed(Arc::new(consensus::ConsensusError::Panicked)))?;
         let store = log_path.clone();
-        let settings = consensus::Settings { identity, log, links, inbox, store, applied };
-        Consensus::start(settings).map_err(|error| LogFailed(Arc::new(error)))
+        let settings = consensus::ConsensusSettings { identity, log, links, inbox, store, applied };
+        ConsensusLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
     };
-    let mut node = Node::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
+    let mut node =
+        QuorumNode::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
     let handle = node.handle();
     let api = Arc::new(node.handle());
     let path_of_socket = config.config_dir.join(&config.socket);
@@ -131,12 +137,12 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let _socket = socket.map_err(|error| failed(&error))?;
     info!(%identity, socket = %path_of_socket.display(), "this server");
     let (source, name) = (node.handle(), name_of(&path));
-    let status = move || Named(source.status(name.clone()));
+    let status = move || QuorumServiceStatus(source.status(name.clone()));
     let _status = daemon::answer_status::<Quorum>(status);
     for address in &config.listen {
         console::print_line(&format!("listening on {address}"))?;
     }
-    let take = move |new: Config| {
+    let take = move |new: QuorumNodeConfig| {
         let (handle, unchanged) = (handle.clone(), config.needs_restart(&new));
         async move {
             handle.reload(new).await.map_err(io::Error::other)?;
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_example_is_a_configuration() {
-        let config = Config::from_toml(EXAMPLE).unwrap();
+        let config = QuorumNodeConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!((config.listen.len(), config.rules.len()), (1, 1));
     }
 
@@ -179,8 +185,8 @@ mod tests {
         let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
         let [nodes, first, joining] = blocks[..] else { panic!("three examples") };
         let group = quorum::nodes::parse_nodes(nodes).unwrap();
-        assert!(Config::from_toml(first).unwrap().share.is_some());
-        let joining = Config::from_toml(joining).unwrap();
+        assert!(QuorumNodeConfig::from_toml(first).unwrap().share.is_some());
+        let joining = QuorumNodeConfig::from_toml(joining).unwrap();
         assert_eq!((joining.share, joining.peers.len()), (None, 1));
         assert_eq!(joining.peers[0].key, group.members()[0].identity);
     }

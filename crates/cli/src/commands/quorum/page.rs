@@ -1,14 +1,14 @@
 //! The page that `sunder status` shows for a server of a quorum.
 
-use quorum::api::{Awaited, Refresh, RefreshStep};
+use quorum::api::{AwaitedServer, RefreshStatus, RefreshStep};
 use quorum::links::LinkStatus;
-use quorum::node::Status;
+use quorum::node::QuorumNodeStatus;
 
 use crate::commands::status::UNKNOWN;
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// The page of a server.
-pub(super) fn page(now: &Status, _before: Option<&Status>) -> String {
+pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -> String {
     let place = match now.index {
         Some(index) => format!("server {index} of {}", now.servers),
         None => "in no group".into(),
@@ -42,7 +42,7 @@ pub(super) fn page(now: &Status, _before: Option<&Status>) -> String {
 }
 
 /// What is known about a refresh, in one line or two.
-fn refresh(refresh: &Refresh) -> String {
+fn refresh(refresh: &RefreshStatus) -> String {
     let epoch = refresh.epoch;
     let problem = match &refresh.problem[..] {
         "" => String::new(),
@@ -52,8 +52,8 @@ fn refresh(refresh: &Refresh) -> String {
 }
 
 /// How far a refresh is, and for whom it waits.
-pub(super) fn progress(refresh: &Refresh) -> String {
-    let Refresh { done, of, waiting_for, cancelled, cancelled_of, .. } = refresh;
+pub(super) fn progress(refresh: &RefreshStatus) -> String {
+    let RefreshStatus { done, of, waiting_for, cancelled, cancelled_of, .. } = refresh;
     let step = match refresh.step {
         RefreshStep::Approving => "approvals of servers",
         RefreshStep::SessionKeys => "session keys of new servers",
@@ -62,7 +62,7 @@ pub(super) fn progress(refresh: &Refresh) -> String {
         RefreshStep::Done => return "done".into(),
         RefreshStep::Cancelled => return format!("given up by {cancelled_of} servers"),
     };
-    let awaited = |it: &Awaited| {
+    let awaited = |it: &AwaitedServer| {
         let link = if it.connected { "" } else { ", no link" };
         format!("{} ({}{link})", it.server, it.address)
     };
@@ -78,7 +78,13 @@ pub(super) fn progress(refresh: &Refresh) -> String {
     format!("{step}, {done} of {of}{awaited}{cancelled}")
 }
 
-const SIDES: [Side; 5] = [Side::Left, Side::Left, Side::Left, Side::Right, Side::Right];
+const SIDES: [ColumnAlignment; 5] = [
+    ColumnAlignment::Left,
+    ColumnAlignment::Left,
+    ColumnAlignment::Left,
+    ColumnAlignment::Right,
+    ColumnAlignment::Right,
+];
 
 fn links(links: &[LinkStatus]) -> Vec<[String; 5]> {
     let head = ["address", "server", "state", "round trip", "queued"].map(str::to_owned);
@@ -102,13 +108,13 @@ mod tests {
 
     #[test]
     fn a_refresh_says_how_far_it_is_and_for_whom_it_waits() {
-        let awaited = |server, connected| Awaited {
+        let awaited = |server, connected| AwaitedServer {
             server,
             identity: "0a".repeat(32),
             address: "192.0.2.1:6530".parse().unwrap(),
             connected,
         };
-        let mut state = Refresh {
+        let mut state = RefreshStatus {
             epoch: 3,
             step: RefreshStep::Approving,
             done: 1,

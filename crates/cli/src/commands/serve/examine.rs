@@ -3,19 +3,19 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use micss::allow::Allowed;
-use micss::config::{Channel, Integrity, ServerConfig};
-use micss::target::Host;
+use micss::allow::AllowedService;
+use micss::config::{Integrity, MicssServerConfig, StreamChannelConfig};
+use micss::target::TargetHost;
 use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{open_listeners, within_limits};
-use crate::checks::finding::{Finding, Level};
-use crate::checks::greeting::{Answer, ask};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::greeting::{GreetingOutcome, probe_channel};
 use crate::checks::{host, listeners};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How long the lookup of a name may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When the system refuses to start threads.
-pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
+pub(crate) fn findings(config: &MicssServerConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
     let runtime = service::runtime()?;
     let mut findings = risks(config);
     findings.extend(open_listeners(config));
@@ -36,7 +36,7 @@ pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     let questions = config.directory.iter().flat_map(|directory| &directory.listen);
     findings.extend(questions.map(|address| {
         let subject = "directory, listen";
-        listeners::tcp(subject, *address, || listeners::own_or_anothers(subject, *address, "serve"))
+        listeners::tcp(subject, *address, || listeners::address_in_use(subject, *address, "serve"))
     }));
     findings.extend(runtime.block_on(services(&config.allow)));
     runtime.shutdown_background();
@@ -47,9 +47,10 @@ pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
 }
 
 /// What the configuration allows, but is rarely intended.
-fn risks(config: &ServerConfig) -> Vec<Finding> {
-    let warning =
-        |subject: &str, what: &str, fix: &str| Finding::new(Level::Warning, subject, what, fix);
+fn risks(config: &MicssServerConfig) -> Vec<CheckFinding> {
+    let warning = |subject: &str, what: &str, fix: &str| {
+        CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
+    };
     let mut risks = Vec::new();
     if config.min_channels == 1 {
         let what = "a client may come over one channel: whoever listens on it reads everything";
@@ -78,26 +79,31 @@ fn risks(config: &ServerConfig) -> Vec<Finding> {
 
 /// The finding for an address in use. If a server of streams answers there, it is taken for this
 /// one.
-fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> Finding {
-    let channel =
-        Channel { server: address, source: None, device: None, preamble: b"", max_segment: None };
-    if let Answer::Greeted(_) = runtime.block_on(ask(&channel)) {
-        return Finding::ok(
+fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> CheckFinding {
+    let channel = StreamChannelConfig {
+        server: address,
+        source: None,
+        device: None,
+        preamble: b"",
+        max_segment: None,
+    };
+    if let GreetingOutcome::Greeted(_) = runtime.block_on(probe_channel(&channel)) {
+        return CheckFinding::ok(
             subject,
             format!("{address} is in use by a sunder serve that is running"),
         );
     }
     let what = format!("{address} is in use by another program");
     let fix = format!("see by which: ss -lntp 'sport = :{}'", address.port());
-    Finding::new(Level::Error, subject, what, fix)
+    CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
 /// Whether this host can look up the names of the services.
-async fn services(allowed: &[Allowed]) -> Vec<Finding> {
+async fn services(allowed: &[AllowedService]) -> Vec<CheckFinding> {
     let mut asking = JoinSet::new();
     for (index, allowed) in allowed.iter().enumerate() {
-        if let Allowed::Service(target) = allowed
-            && let Host::Name(name) = target.host()
+        if let AllowedService::Service(target) = allowed
+            && let TargetHost::Name(name) = target.host()
         {
             let (name, port) = (name.clone(), target.port());
             asking.spawn(async move {
@@ -114,7 +120,7 @@ async fn services(allowed: &[Allowed]) -> Vec<Finding> {
     let finding = |(index, name, _): (usize, String, bool)| {
         let what = format!("this host finds no address for {name}");
         let fix = format!("look at `getent hosts {name}`, or give the service's address");
-        Finding::new(Level::Warning, format!("allow {}", index + 1), what, fix)
+        CheckFinding::new(FindingSeverity::Warning, format!("allow {}", index + 1), what, fix)
     };
     unknown.map(finding).collect()
 }
@@ -135,19 +141,19 @@ mod tests {
             "listen = [\"{address}\", \"127.0.0.1:0\"]\nmin_channels = 1\nintegrity = \"none\"\n\
              allow = [\"localhost:1\", \"no-such-name.invalid:1\"]\n"
         );
-        let config = ServerConfig::from_toml(&text).unwrap();
+        let config = MicssServerConfig::from_toml(&text).unwrap();
         let found = findings(&config).unwrap();
         closer.join().unwrap();
-        let subjects = |level: Level| -> Vec<&str> {
+        let subjects = |level: FindingSeverity| -> Vec<&str> {
             let of_level = found.iter().filter(|finding| finding.level == level);
             of_level.map(|finding| finding.subject.as_str()).collect()
         };
-        assert_eq!(subjects(Level::Error), ["listen 1"], "{found:#?}");
-        let warnings = subjects(Level::Warning);
+        assert_eq!(subjects(FindingSeverity::Error), ["listen 1"], "{found:#?}");
+        let warnings = subjects(FindingSeverity::Warning);
         for subject in ["min_channels", "integrity", "listen", "allow 2"] {
             assert!(warnings.contains(&subject), "{subject}: {found:#?}");
         }
-        let nothing = ServerConfig { allow: Vec::new(), ..config };
+        let nothing = MicssServerConfig { allow: Vec::new(), ..config };
         assert!(risks(&nothing).iter().any(|risk| risk.subject == "allow"));
     }
 }

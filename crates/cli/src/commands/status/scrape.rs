@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use service::accept::RoundRobin;
+use service::accept::RoundRobinAcceptor;
 use service::connection_limiter::ConnectionLimiter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{ask_all, metrics};
 use crate::checks::listeners::open_to_all;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The time within which a request must arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,17 +44,17 @@ const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4"
 ///
 /// # Errors
 /// If the address is not available.
-pub(super) fn serve(address: SocketAddr) -> Result<(), Failure> {
+pub(super) fn serve(address: SocketAddr) -> Result<(), CommandFailure> {
     if let Some(warning) = open_to_all("metrics", [address]) {
         console::warning(&warning);
     }
     service::runtime()?.block_on(async {
-        let cannot = |error| Failure::Failed(format!("cannot listen on {address}: {error}"));
+        let cannot = |error| CommandFailure::Failed(format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         console::print_line(&format!("listening on {address}: http://{address}{PATH}"))?;
         let mut scrapes = ConnectionLimiter::new(MAX_SCRAPES, MAX_SCRAPES_OF_SOURCE);
-        let (listeners, mut turn) = ([listener], RoundRobin::default());
+        let (listeners, mut turn) = ([listener], RoundRobinAcceptor::default());
         loop {
             tokio::select! {
                 (_, stream, peer) = turn.accept(&listeners) => {

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-use micss::status::{Channel, ChannelState, Interception};
-use service::metrics::{Metric, Samples, counter, gauge};
+use micss::status::{InterceptionStatus, StreamChannelState, StreamChannelStatus};
+use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
-use super::Named;
+use super::StreamServiceStatus;
 
 /// Samples a field of a server's limits, or of each channel.
 macro_rules! of {
@@ -18,7 +18,7 @@ macro_rules! of {
 }
 
 /// The metrics.
-pub(super) const METRICS: &[Metric<Named>] = &[
+pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     gauge("sunder_streams", "Streams that have begun and are not over.", |named, samples| {
         samples.add(&[], named.status.streams.under_way);
     }),
@@ -106,9 +106,9 @@ pub(super) const METRICS: &[Metric<Named>] = &[
         "sunder_channel_up",
         "Whether the other end answers; at a server, any that has streams.",
         |named, samples| {
-            let up = |channel: &Channel| match channel.state {
-                ChannelState::Unknown => None,
-                state => Some(u8::from(state == ChannelState::Up)),
+            let up = |channel: &StreamChannelStatus| match channel.state {
+                StreamChannelState::Unknown => None,
+                state => Some(u8::from(state == StreamChannelState::Up)),
             };
             of_channels(named, samples, up);
         },
@@ -165,15 +165,19 @@ pub(super) const METRICS: &[Metric<Named>] = &[
 ];
 
 /// A sample of a client's interception.
-fn of_interception(named: &Named, samples: &mut Samples<'_>, value: fn(&Interception) -> u64) {
+fn of_interception(
+    named: &StreamServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: fn(&InterceptionStatus) -> u64,
+) {
     samples.add_known(&[], named.status.interception.as_ref().map(value));
 }
 
 /// A sample for each channel whose value is known.
 fn of_channels<T: Display>(
-    named: &Named,
-    samples: &mut Samples<'_>,
-    value: impl Fn(&Channel) -> Option<T>,
+    named: &StreamServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: impl Fn(&StreamChannelStatus) -> Option<T>,
 ) {
     for (index, channel) in named.status.channels.iter().enumerate() {
         let labels: [(_, &dyn Display); 2] =
@@ -183,7 +187,11 @@ fn of_channels<T: Display>(
 }
 
 /// A sample for each channel, at a server: it is known by its limits.
-fn of_servers_channels(named: &Named, samples: &mut Samples<'_>, value: fn(&Channel) -> u64) {
+fn of_servers_channels(
+    named: &StreamServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: fn(&StreamChannelStatus) -> u64,
+) {
     if named.status.limits.is_some() {
         of_channels(named, samples, |channel| Some(value(channel)));
     }
@@ -191,7 +199,7 @@ fn of_servers_channels(named: &Named, samples: &mut Samples<'_>, value: fn(&Chan
 
 #[cfg(test)]
 mod tests {
-    use micss::status::{Limits, Redundancy, Status, Streams};
+    use micss::status::{MicssStatus, ServerLimitStatus, StreamCounts, StreamRedundancy};
     use service::metrics::Exposition;
     use service::status::ServiceStatus;
 
@@ -200,9 +208,9 @@ mod tests {
 
     #[test]
     fn samples_of_a_metric_stand_together() {
-        let channel = Channel {
+        let channel = StreamChannelStatus {
             server: "[fd00::1]:6522".into(),
-            state: ChannelState::Down,
+            state: StreamChannelState::Down,
             state_s: Some(2.5),
             why: Some("no answer".into()),
             sent_bytes: 12_345_678_901,
@@ -210,12 +218,14 @@ mod tests {
             waited_s: 0.25,
             ..channel()
         };
-        let (streams, channels) = (Streams::default(), vec![channel]);
-        let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });
-        let redundancy = Redundancy { waiting: 0, spare: vec![2, 3] };
+        let (streams, channels) = (StreamCounts::default(), vec![channel]);
+        let limits =
+            Some(ServerLimitStatus { waiting_evicted: 17, ..ServerLimitStatus::default() });
+        let redundancy = StreamRedundancy { waiting: 0, spare: vec![2, 3] };
         let interception = None;
-        let status = Status { uptime_s: 1.5, streams, redundancy, limits, interception, channels };
-        let one = Named { name: "a \"b\"".into(), status };
+        let status =
+            MicssStatus { uptime_s: 1.5, streams, redundancy, limits, interception, channels };
+        let one = StreamServiceStatus { name: "a \"b\"".into(), status };
         let mut exposition = Exposition::default();
         one.expose("proxy", &mut exposition);
         one.expose("serve", &mut exposition);

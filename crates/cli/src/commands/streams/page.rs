@@ -1,31 +1,38 @@
 //! The page that `sunder status` shows for a proxy or a server.
 
-use micss::status::{Channel, ChannelState, Interception, Limits, Redundancy, Status, Streams};
+use micss::status::{
+    InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
+    StreamCounts, StreamRedundancy,
+};
 
-use super::Named;
+use super::StreamServiceStatus;
 use crate::commands::status::{UNKNOWN, format_number, rate};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// The columns of channels.
-const COLUMNS: [(&str, Side); 12] = [
-    ("channel", Side::Left),
-    ("server", Side::Left),
-    ("state", Side::Left),
-    ("ready", Side::Right),
-    ("connected", Side::Right),
-    ("not", Side::Right),
-    ("round trip", Side::Right),
-    ("Mbit/s out", Side::Right),
-    ("in", Side::Right),
-    ("behind", Side::Right),
-    ("broken", Side::Right),
-    ("changed", Side::Right),
+const COLUMNS: [(&str, ColumnAlignment); 12] = [
+    ("channel", ColumnAlignment::Left),
+    ("server", ColumnAlignment::Left),
+    ("state", ColumnAlignment::Left),
+    ("ready", ColumnAlignment::Right),
+    ("connected", ColumnAlignment::Right),
+    ("not", ColumnAlignment::Right),
+    ("round trip", ColumnAlignment::Right),
+    ("Mbit/s out", ColumnAlignment::Right),
+    ("in", ColumnAlignment::Right),
+    ("behind", ColumnAlignment::Right),
+    ("broken", ColumnAlignment::Right),
+    ("changed", ColumnAlignment::Right),
 ];
 
 /// The page of a proxy or a server, with the rates since `before`.
-pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
+pub(crate) fn page(
+    kind: &str,
+    now: &StreamServiceStatus,
+    before: Option<&StreamServiceStatus>,
+) -> String {
     let before = before.map(|before| &before.status);
-    let Named { name, status } = now;
+    let StreamServiceStatus { name, status } = now;
     let running = format!("{kind} {name}  running for {:.0} s", status.uptime_s);
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
@@ -36,7 +43,7 @@ pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
 }
 
 /// A server's limits, a line for each: the current value, the limit, and how often it was reached.
-fn limits(limits: &Limits) -> String {
+fn limits(limits: &ServerLimitStatus) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let counts = |counts: &[(u64, &str)]| {
         let reached = counts.iter().filter(|(count, _)| *count > 0);
@@ -60,8 +67,8 @@ fn limits(limits: &Limits) -> String {
     )
 }
 
-fn interception(interception: &Interception) -> String {
-    let Interception { port, in_force, restored } = interception;
+fn interception(interception: &InterceptionStatus) -> String {
+    let InterceptionStatus { port, in_force, restored } = interception;
     let missing = if *in_force { "" } else { ", RULES MISSING: in the clear" };
     let restored = match restored {
         0 => String::new(),
@@ -70,8 +77,8 @@ fn interception(interception: &Interception) -> String {
     format!("  interception: at port {port}{missing}{restored}\n")
 }
 
-fn streams(streams: &Streams, redundancy: &Redundancy) -> String {
-    let Streams { under_way, finished, refused, broken, tampered, over_limit } = streams;
+fn streams(streams: &StreamCounts, redundancy: &StreamRedundancy) -> String {
+    let StreamCounts { under_way, finished, refused, broken, tampered, over_limit } = streams;
     let counts = [
         (*finished, "finished"),
         (*refused, "refused"),
@@ -86,7 +93,7 @@ fn streams(streams: &Streams, redundancy: &Redundancy) -> String {
 }
 
 /// What open streams can still lose, if some can lose a channel or wait for one.
-fn spare_channels(Redundancy { waiting, spare }: &Redundancy) -> String {
+fn spare_channels(StreamRedundancy { waiting, spare }: &StreamRedundancy) -> String {
     let waiting = match waiting {
         0 => None,
         1 => Some("1 WAITS for a channel".to_owned()),
@@ -107,13 +114,13 @@ fn spare_channels(Redundancy { waiting, spare }: &Redundancy) -> String {
 }
 
 /// The state of a channel and its age.
-fn state(channel: &Channel) -> String {
+fn state(channel: &StreamChannelStatus) -> String {
     let age = channel.state_s.map(|seconds| format!(" {}", duration(seconds))).unwrap_or_default();
     match (channel.state, channel.peers_down) {
-        (ChannelState::Unknown, _) => UNKNOWN.to_owned(),
-        (ChannelState::Up, 0) => format!("up{age}"),
-        (ChannelState::Up, down) => format!("up, {down} of {} peers down", channel.peers),
-        (ChannelState::Down, _) => format!("DOWN{age}"),
+        (StreamChannelState::Unknown, _) => UNKNOWN.to_owned(),
+        (StreamChannelState::Up, 0) => format!("up{age}"),
+        (StreamChannelState::Up, down) => format!("up, {down} of {} peers down", channel.peers),
+        (StreamChannelState::Down, _) => format!("DOWN{age}"),
     }
 }
 
@@ -128,8 +135,8 @@ fn duration(seconds: f64) -> String {
 }
 
 /// A line for each lost channel: the peer, the cause, and the streams that use the channel.
-fn lost(status: &Status) -> String {
-    let line = |(index, channel): (usize, &Channel)| {
+fn lost(status: &MicssStatus) -> String {
+    let line = |(index, channel): (usize, &StreamChannelStatus)| {
         let name = format!("channel {} ({})", index + 1, channel.server);
         let peers = channel.lost.iter().map(|peer| {
             let (from, why, age) = (&peer.peer, &peer.why, duration(peer.for_s));
@@ -143,7 +150,7 @@ fn lost(status: &Status) -> String {
         if unnamed > 0 {
             lines.push(format!("{name}: {unnamed} more peers are lost"));
         }
-        if channel.state == ChannelState::Down && lines.is_empty() {
+        if channel.state == StreamChannelState::Down && lines.is_empty() {
             let age = duration(channel.state_s.unwrap_or_default());
             let why = channel.why.as_deref().unwrap_or("no answer");
             lines.push(format!("{name} is lost: {why} for {age}"));
@@ -154,13 +161,13 @@ fn lost(status: &Status) -> String {
     if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
 }
 
-fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 12]> {
-    let row = |(index, channel): (usize, &Channel)| {
+fn channels(now: &MicssStatus, before: Option<&MicssStatus>) -> Vec<[String; 12]> {
+    let row = |(index, channel): (usize, &StreamChannelStatus)| {
         // After a reload the channels may differ.
-        let same = |before: &&Channel| before.server == channel.server;
+        let same = |before: &&StreamChannelStatus| before.server == channel.server;
         let old = before.and_then(|before| before.channels.get(index)).filter(same);
         let since = before.map_or(0.0, |before| before.uptime_s);
-        let speed = |bytes: fn(&Channel) -> u64| {
+        let speed = |bytes: fn(&StreamChannelStatus) -> u64| {
             let before = old.map(|old| (since, bytes(old)));
             format_number(rate((now.uptime_s, bytes(channel)), before), 1, "")
         };
@@ -191,17 +198,18 @@ mod tests {
     use super::*;
     use crate::commands::streams::tests::channel;
 
-    fn one() -> Named {
-        let channel = Channel {
+    fn one() -> StreamServiceStatus {
+        let channel = StreamChannelStatus {
             server: "192.0.2.1:6522".into(),
-            state: ChannelState::Up,
+            state: StreamChannelState::Up,
             state_s: Some(1.0),
             ..channel()
         };
-        let (streams, channels) = (Streams::default(), vec![channel]);
-        let (redundancy, limits, interception) = (Redundancy::default(), None, None);
-        let status = Status { uptime_s: 1.0, streams, redundancy, limits, interception, channels };
-        Named { name: "office".into(), status }
+        let (streams, channels) = (StreamCounts::default(), vec![channel]);
+        let (redundancy, limits, interception) = (StreamRedundancy::default(), None, None);
+        let status =
+            MicssStatus { uptime_s: 1.0, streams, redundancy, limits, interception, channels };
+        StreamServiceStatus { name: "office".into(), status }
     }
 
     fn last_line(page: &str) -> Vec<&str> {
@@ -213,7 +221,7 @@ mod tests {
         let before = one();
         let mut now = one();
         now.status.uptime_s = 3.0;
-        now.status.streams = Streams { under_way: 2, tampered: 1, ..Streams::default() };
+        now.status.streams = StreamCounts { under_way: 2, tampered: 1, ..StreamCounts::default() };
         let channel = &mut now.status.channels[0];
         (channel.sent_bytes, channel.received_bytes) = (2_000_000, 500_000);
         (channel.rtt_ms, channel.waited_s, channel.tampered) = (Some(12.5), 0.5, 1);
@@ -222,11 +230,11 @@ mod tests {
             ["1", "192.0.2.1:6522", "up 1 s", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
         assert_eq!(last_line(&first), row, "{first}");
         assert!(first.contains("streams: 2 under way, 1 TAMPERED WITH\n"), "{first}");
-        let redundancy = Redundancy { waiting: 1, spare: vec![2, 3] };
+        let redundancy = StreamRedundancy { waiting: 1, spare: vec![2, 3] };
         let text = "streams: 2 under way (1 WAITS for a channel, 2 can lose no channel, \
             3 can lose 1 channel), 1 TAMPERED WITH";
         assert_eq!(streams(&now.status.streams, &redundancy), text);
-        let redundancy = Redundancy { waiting: 0, spare: vec![2] };
+        let redundancy = StreamRedundancy { waiting: 0, spare: vec![2] };
         let text = "streams: 2 under way, 1 TAMPERED WITH";
         assert_eq!(streams(&now.status.streams, &redundancy), text);
         let second = page("proxy", &now, Some(&before));
@@ -251,7 +259,7 @@ mod tests {
     fn rules_that_are_missing_are_named() {
         let line = |in_force, restored| {
             let mut proxy = one();
-            proxy.status.interception = Some(Interception { port: 522, in_force, restored });
+            proxy.status.interception = Some(InterceptionStatus { port: 522, in_force, restored });
             page("proxy", &proxy, None).lines().nth(3).unwrap().to_owned()
         };
         assert_eq!(line(true, 0), "  interception: at port 522");
@@ -264,13 +272,15 @@ mod tests {
     #[test]
     fn limits_that_were_reached_are_named() {
         let mut server = one();
-        let limits = Limits { waiting: 3, max_waiting: 8192, ..Limits::default() };
-        server.status.limits = Some(Limits { max_memory_bytes: 512 << 20, ..limits });
+        let limits =
+            ServerLimitStatus { waiting: 3, max_waiting: 8192, ..ServerLimitStatus::default() };
+        server.status.limits = Some(ServerLimitStatus { max_memory_bytes: 512 << 20, ..limits });
         let calm = page("serve", &server, None);
         assert!(calm.contains("\n  connections without a stream: 3 of 8192\n"), "{calm}");
         assert!(calm.contains("\n  memory for records: 0 of 512 MiB\n"), "{calm}");
-        let limits = Limits { waiting_evicted: 7, out_of_memory: 5, ..limits };
-        server.status.limits = Some(Limits { streams_evicted: 4, memory_bytes: 1, ..limits });
+        let limits = ServerLimitStatus { waiting_evicted: 7, out_of_memory: 5, ..limits };
+        server.status.limits =
+            Some(ServerLimitStatus { streams_evicted: 4, memory_bytes: 1, ..limits });
         let busy = page("serve", &server, None);
         assert!(busy.contains("of 8192, 7 closed to make room (max_waiting)\n"), "{busy}");
         let memory = "records: 1 of 0 MiB, 5 times too little (max_memory_mib), 4 streams ended";
@@ -281,7 +291,7 @@ mod tests {
     fn what_is_lost_is_named() {
         let mut now = one();
         let channel = &mut now.status.channels[0];
-        (channel.state, channel.state_s) = (ChannelState::Down, Some(125.0));
+        (channel.state, channel.state_s) = (StreamChannelState::Down, Some(125.0));
         channel.why = Some("no answer".into());
         let proxy = page("proxy", &now, None);
         assert!(proxy.contains("  DOWN 2 min  "), "{proxy}");
@@ -289,7 +299,7 @@ mod tests {
         assert!(proxy.ends_with(line), "{proxy}");
 
         let channel = &mut now.status.channels[0];
-        (channel.state, channel.peers, channel.peers_down) = (ChannelState::Up, 9, 2);
+        (channel.state, channel.peers, channel.peers_down) = (StreamChannelState::Up, 9, 2);
         let peer = "192.0.2.9".to_owned();
         channel.lost = vec![LostPeer { peer, for_s: 3.0, why: "no answer".into(), streams: 4 }];
         let serve = page("serve", &now, None);

@@ -2,22 +2,22 @@
 
 use std::path::PathBuf;
 
-use keys::{PublicKey, SecretKey};
-use transport::{Choice, Error, Options, lasting_identity, random_identity};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use transport::{ConnectionOptions, Error, TransportChoice, persistent_identity, random_identity};
 
 use super::{parse_choice, security_or};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How the other end is reached, and who it is.
 #[derive(clap::Args)]
-pub(super) struct Connecting {
+pub(super) struct TransportConnectOptions {
     /// The transport: auto, or the name of one
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
-    transport: Choice,
+    transport: TransportChoice,
     /// The other end's public key, as it prints it
     #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
-    key: Option<PublicKey>,
+    key: Option<IdentityPublicKey>,
     /// The file with this end's key [default: for send, one that is kept; else a new one]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
@@ -32,12 +32,12 @@ pub(super) struct Connecting {
     accept_loss: bool,
 }
 
-impl Connecting {
+impl TransportConnectOptions {
     /// The options of the connection.
     ///
     /// # Errors
     /// When the file with the key cannot be read.
-    pub(super) fn options(&self) -> Result<Options, Failure> {
+    pub(super) fn options(&self) -> Result<ConnectionOptions, CommandFailure> {
         self.options_or(random_identity)
     }
 
@@ -45,8 +45,8 @@ impl Connecting {
     ///
     /// # Errors
     /// As [`Self::options`].
-    pub(super) fn lasting_options(&self) -> Result<Options, Failure> {
-        self.options_or(|| match lasting_identity() {
+    pub(super) fn lasting_options(&self) -> Result<ConnectionOptions, CommandFailure> {
+        self.options_or(|| match persistent_identity() {
             Ok(Some(key)) => Ok(key),
             Ok(None) => random_identity(),
             Err(error) => {
@@ -58,14 +58,17 @@ impl Connecting {
         })
     }
 
-    fn options_or(&self, other: fn() -> Result<SecretKey, Error>) -> Result<Options, Failure> {
-        let keys: Vec<PublicKey> = self.key.into_iter().collect();
+    fn options_or(
+        &self,
+        other: fn() -> Result<IdentitySecretKey, Error>,
+    ) -> Result<ConnectionOptions, CommandFailure> {
+        let keys: Vec<IdentityPublicKey> = self.key.into_iter().collect();
         let security = security_or(self.identity.as_ref(), &keys, self.insecure, other)?;
-        Ok(Options {
+        Ok(ConnectionOptions {
             transport: self.transport,
             congestion: self.congestion.clone(),
             accept_loss: self.accept_loss,
-            ..Options::new(security)
+            ..ConnectionOptions::new(security)
         })
     }
 }

@@ -1,13 +1,13 @@
 //! `sunder transport measure`: what one exchange takes.
 
 use serde::Serialize;
-use transport::measurement::{self, Timing};
-use transport::{Exchange, PathStatistics};
+use transport::measurement::{self, ExchangeTiming};
+use transport::{ExchangeProfile, PathStatistics};
 
-use super::connecting::Connecting;
+use super::connecting::TransportConnectOptions;
 use super::failed;
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Makes one exchange with `sunder transport serve` and prints what it took.
 ///
@@ -31,14 +31,14 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     rounds: u32,
     #[command(flatten)]
-    connecting: Connecting,
+    connecting: TransportConnectOptions,
     /// Prints one JSON document
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct TransportMeasureReport {
     transport: &'static str,
     congestion: Option<String>,
     sent: u64,
@@ -58,10 +58,13 @@ struct Report {
 ///
 /// # Errors
 /// If the exchange fails.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let options = arguments.connecting.options()?;
-    let exchange =
-        Exchange { sent: arguments.send, received: arguments.receive, rounds: arguments.rounds };
+    let exchange = ExchangeProfile {
+        sent: arguments.send,
+        received: arguments.receive,
+        rounds: arguments.rounds,
+    };
     let timing = measurement::measure(&arguments.address, &options, exchange)
         .map_err(|error| failed(&error))?;
     let report = report(exchange, timing);
@@ -71,13 +74,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&report)
 }
 
-fn report(exchange: Exchange, timing: Timing) -> Report {
+fn report(exchange: ExchangeProfile, timing: ExchangeTiming) -> TransportMeasureReport {
     let PathStatistics { round_trip, congestion, packets_sent, packets_sent_again, .. } =
         timing.statistics.path;
     let complete_s = timing.complete.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "bytes are at most 2^40")]
     let bits = exchange.sent.max(exchange.received) as f64 * 8.0;
-    Report {
+    TransportMeasureReport {
         transport: timing.transport,
         congestion,
         sent: exchange.sent,
@@ -93,7 +96,7 @@ fn report(exchange: Exchange, timing: Timing) -> Report {
     }
 }
 
-fn print(report: &Report) -> Result<(), Failure> {
+fn print(report: &TransportMeasureReport) -> Result<(), CommandFailure> {
     let line = |name: &str, value: String| console::print_line(&format!("{name:<12}{value}"));
     let name = match &report.congestion {
         Some(congestion) => format!("{}, {congestion}", report.transport),

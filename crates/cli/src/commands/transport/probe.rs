@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use transport::choice::{Candidate, Examined, examine};
-use transport::{Exchange, Options, Security, random_identity};
+use transport::choice::{PathExamination, TransportCandidate, examine};
+use transport::{ConnectionOptions, ConnectionSecurity, ExchangeProfile, random_identity};
 
 use super::failed;
 use crate::console;
-use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::failure::CommandFailure;
+use crate::table::{ColumnAlignment, aligned};
 
 /// Measures the path to a host that runs `sunder transport receive` or `serve`, predicts what an
 /// exchange takes over each transport, and says which one `auto` uses and why.
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct TransportProbeReport {
     address: String,
     udp_passes: bool,
     tcp_passes: bool,
@@ -50,18 +50,18 @@ struct Report {
     loss: f64,
     up_mbit: Option<f64>,
     down_mbit: Option<f64>,
-    up: End,
-    down: End,
+    up: ProbeDirectionLimits,
+    down: ProbeDirectionLimits,
     has_mptcp: bool,
     took_ms: f64,
     transport: &'static str,
     reason: String,
-    predictions: Vec<Prediction>,
+    predictions: Vec<TransportPrediction>,
 }
 
 /// What the hosts can do in a direction.
 #[derive(Serialize)]
-struct End {
+struct ProbeDirectionLimits {
     tcp_window_bytes: f64,
     udp_buffer_bytes: f64,
     congestion: &'static str,
@@ -69,7 +69,7 @@ struct End {
 }
 
 #[derive(Serialize)]
-struct Prediction {
+struct TransportPrediction {
     transport: &'static str,
     seconds: Option<f64>,
     unusable: Option<String>,
@@ -79,12 +79,15 @@ struct Prediction {
 ///
 /// # Errors
 /// If nothing passes.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     // It has no handshake. Predictions are those of encrypted connections.
-    let security = Security::open(random_identity().map_err(|error| failed(&error))?);
-    let exchange =
-        Exchange { sent: arguments.bytes, received: arguments.receive, rounds: arguments.rounds };
-    let examined = examine(&arguments.address, &Options::new(security), exchange)
+    let security = ConnectionSecurity::open(random_identity().map_err(|error| failed(&error))?);
+    let exchange = ExchangeProfile {
+        sent: arguments.bytes,
+        received: arguments.receive,
+        rounds: arguments.rounds,
+    };
+    let examined = examine(&arguments.address, &ConnectionOptions::new(security), exchange)
         .map_err(|error| failed(&error))?;
     let report = report(examined);
     if arguments.json {
@@ -93,20 +96,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&report)
 }
 
-fn report(examined: Examined) -> Report {
-    let Examined { address, measured, tcp_connected, path, decision, took, .. } = examined;
-    let end = |direction: &transport::model::Direction| End {
+fn report(examined: PathExamination) -> TransportProbeReport {
+    let PathExamination { address, measured, tcp_connected, path, decision, took, .. } = examined;
+    let end = |direction: &transport::model::PathDirection| ProbeDirectionLimits {
         tcp_window_bytes: direction.tcp_window,
         udp_buffer_bytes: direction.udp_buffer,
         congestion: direction.congestion.name(),
         reading_mbit: direction.reading_rate * 8e-6,
     };
-    let prediction = |candidate: &Candidate| Prediction {
+    let prediction = |candidate: &TransportCandidate| TransportPrediction {
         transport: candidate.transport,
         seconds: candidate.predicted.ok().map(|it| it.as_secs_f64()),
         unusable: candidate.predicted.err().map(|error| error.to_string()),
     };
-    Report {
+    TransportProbeReport {
         address: address.to_string(),
         udp_passes: measured.is_some(),
         tcp_passes: tcp_connected.is_some(),
@@ -127,7 +130,7 @@ fn report(examined: Examined) -> Report {
     }
 }
 
-fn print(report: &Report) -> Result<(), Failure> {
+fn print(report: &TransportProbeReport) -> Result<(), CommandFailure> {
     let line = |name: &str, value: &str| console::print_line(&format!("{name:<14}{value}"));
     line("address", &report.address)?;
     let passes = |passes: bool| if passes { "passes" } else { "does not pass" };
@@ -164,7 +167,7 @@ fn print(report: &Report) -> Result<(), Failure> {
             [it.transport.to_owned(), text]
         })
         .collect();
-    for row in aligned(&[Side::Left, Side::Right], &rows).lines() {
+    for row in aligned(&[ColumnAlignment::Left, ColumnAlignment::Right], &rows).lines() {
         console::print_line(row)?;
     }
     console::print_line("")?;

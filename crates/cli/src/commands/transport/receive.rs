@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-use keys::PublicKey;
-use transport::files::{Event, Places, ReceiveError, Received, Receiver};
-use transport::{Connection, Listener, Options, Security};
+use keys::IdentityPublicKey;
+use transport::files::{
+    FileReceiveError, FileReceiver, FileTransferEvent, ReceivedFile, TransferLimiter,
+};
+use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener};
 
 use super::{failed, reachable, security};
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 use crate::signals;
 
 /// The maximum number of files at a time.
@@ -51,7 +53,7 @@ pub(super) struct Arguments {
     identity: Option<PathBuf>,
     /// The public key of a sender; may be given several times [default: who knows this end's key]
     #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
-    peer: Vec<PublicKey>,
+    peer: Vec<IdentityPublicKey>,
     /// Receive without encryption: anyone can send, and whoever is on the path can change the files
     #[arg(long)]
     insecure: bool,
@@ -66,49 +68,50 @@ Then, on the other host: the command that this one prints.";
 ///
 /// # Errors
 /// When it cannot listen, or the directory cannot be used.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if !arguments.out.is_dir() {
         let out = arguments.out.display();
-        return Err(Failure::Usage(format!("{out} is not a directory: create it first")));
+        return Err(CommandFailure::Usage(format!("{out} is not a directory: create it first")));
     }
     let security = security(arguments.identity.as_ref(), &arguments.peer, arguments.insecure)?;
-    let options = Options::new(security);
+    let options = ConnectionOptions::new(security);
     service::log::start(console::wants_colour(&std::io::stderr()))?;
     let listener = listen(arguments, &options)?;
-    let receiver = Arc::new(Receiver::new(&arguments.out, arguments.overwrite));
+    let receiver = Arc::new(FileReceiver::new(&arguments.out, arguments.overwrite));
     let closed = receiver.clone();
-    signals::before_end(move || closed.close())
-        .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
+    signals::run_on_signal(move || closed.close())
+        .map_err(|error| CommandFailure::Failed(format!("cannot handle signals: {error}")))?;
     let (complete, completed) = sync_channel(1);
     let is_once = arguments.once;
-    let (places, refusals) = (Places::new(MAX_FILES), Places::new(MAX_REFUSALS));
+    let (places, refusals) = (TransferLimiter::new(MAX_FILES), TransferLimiter::new(MAX_REFUSALS));
     let accepting = thread::Builder::new().name("receive".into()).spawn(move || {
         while let Ok(connection) = listener.accept() {
             spawn(connection, &receiver, [&places, &refusals], is_once.then(|| complete.clone()));
         }
     });
-    let thread = accepting.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+    let thread =
+        accepting.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     if is_once {
         // The only one is printed already.
         completed.recv().unwrap_or(Ok(()))
     } else {
         let _ = thread.join();
-        Err(Failure::Failed("the listener has failed".into()))
+        Err(CommandFailure::Failed("the listener has failed".into()))
     }
 }
 
 /// Receives the file of a connection in a thread of its own. If there is no place for it, says so.
 fn spawn(
     connection: Connection,
-    receiver: &Arc<Receiver>,
-    [places, refusals]: [&Arc<Places>; 2],
-    complete: Option<SyncSender<Result<(), Failure>>>,
+    receiver: &Arc<FileReceiver>,
+    [places, refusals]: [&Arc<TransferLimiter>; 2],
+    complete: Option<SyncSender<Result<(), CommandFailure>>>,
 ) {
     let Some(place) = places.take(&connection) else {
         console::warning(&format!("{MAX_FILES} files are on their way: one more has to wait"));
         if let Some(place) = refusals.take(&connection) {
             in_thread(move || {
-                Receiver::refuse(connection);
+                FileReceiver::refuse(connection);
                 drop(place);
             });
         }
@@ -123,7 +126,7 @@ fn spawn(
             // It goes on though nobody reads what it prints.
             (Ok(_), None) => {}
             // A sender connects again before it knows whether it has to.
-            (Err(ReceiveError::NoOffer(error)), _) if error.kind() == UnexpectedEof => {}
+            (Err(FileReceiveError::NoOffer(error)), _) if error.kind() == UnexpectedEof => {}
             (Err(error), _) => console::warning(&error.to_string()),
         }
     });
@@ -138,24 +141,29 @@ fn in_thread(work: impl FnOnce() + Send + 'static) {
 /// Receives a file, and prints that.
 fn receive(
     connection: Connection,
-    receiver: &Receiver,
-) -> Result<Result<(), Failure>, ReceiveError> {
+    receiver: &FileReceiver,
+) -> Result<Result<(), CommandFailure>, FileReceiveError> {
     let (peer, transport) = (connection.peer(), connection.transport());
     let from = connection.peer_addr().ip();
     let (mut progress, mut shown) = (None, 0);
     let received = receiver.receive(connection, |event| match event {
-        Event::Offered { length, .. } => progress = Some(Progress::new(Some(length))),
-        Event::Position(position) => {
+        FileTransferEvent::Offered { length, .. } => {
+            progress = Some(CommandProgress::new(Some(length)));
+        }
+        FileTransferEvent::Position(position) => {
             if let Some(progress) = &progress {
                 progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
             }
             shown = shown.max(position);
         }
-        Event::Comparing | Event::Silent { .. } | Event::Slow { .. } | Event::Broken { .. } => {}
+        FileTransferEvent::Comparing
+        | FileTransferEvent::Silent { .. }
+        | FileTransferEvent::Slow { .. }
+        | FileTransferEvent::Broken { .. } => {}
     });
     drop(progress);
     let received = received?;
-    let Received { path, bytes, sha256, elapsed, .. } = &received;
+    let ReceivedFile { path, bytes, sha256, elapsed, .. } = &received;
     let resumed = match received.resumed_from {
         0 => String::new(),
         there => format!(", {there} of which were there"),
@@ -170,7 +178,7 @@ fn receive(
 }
 
 /// Listens or waits at a relay, and says so.
-fn listen(arguments: &Arguments, options: &Options) -> Result<Listener, Failure> {
+fn listen(arguments: &Arguments, options: &ConnectionOptions) -> Result<Listener, CommandFailure> {
     if let Some(relay) = &arguments.via {
         let via = Listener::via(relay, options);
         let (listener, token) = via.map_err(|error| failed(&error))?;
@@ -189,7 +197,7 @@ fn listen(arguments: &Arguments, options: &Options) -> Result<Listener, Failure>
 }
 
 /// Says the command for the other host.
-fn announce(address: &str, security: &Security) -> Result<(), Failure> {
+fn announce(address: &str, security: &ConnectionSecurity) -> Result<(), CommandFailure> {
     let options = match security.public_key() {
         Some(key) => format!("--key {key}"),
         None => "--insecure".into(),

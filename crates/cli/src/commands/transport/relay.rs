@@ -6,15 +6,15 @@ mod page;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use service::metrics::Metric;
+use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
 use service::status::ServiceStatus;
 use tokio::sync::oneshot;
-use transport::relay::{self, RelayError, Status};
+use transport::relay::{self, RelayError, RelayStatus};
 
 use crate::console;
 use crate::daemon::{self, Daemon};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Connects senders and receivers that are both behind address translation (NAT).
 ///
@@ -40,25 +40,25 @@ pub(crate) struct Relay;
 
 /// The status of a relay, with the port where it listens as its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct RelayServiceStatus {
     name: String,
     #[serde(flatten)]
-    status: Status,
+    status: RelayStatus,
 }
 
 impl Daemon for Relay {
     const NAME: &'static str = "relay";
     const LEGEND: &'static str = "\
 For a relay, `to` and `from` are the bytes passed on to and from the ends that had waited.";
-    type Status = Named;
+    type Status = RelayServiceStatus;
 
-    fn page(now: &Named, before: Option<&Named>) -> String {
+    fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>) -> String {
         page::page(now, before)
     }
 }
 
-impl ServiceStatus for Named {
-    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+impl ServiceStatus for RelayServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
 
     fn name(&self) -> &str {
         &self.name
@@ -77,18 +77,18 @@ impl ServiceStatus for Named {
 ///
 /// # Errors
 /// When it cannot listen.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     daemon::run(relay(arguments.listen))
 }
 
-async fn relay(address: SocketAddr) -> Result<(), Failure> {
-    let failed = |error: RelayError| Failure::Failed(error.to_string());
+async fn relay(address: SocketAddr) -> Result<(), CommandFailure> {
+    let failed = |error: RelayError| CommandFailure::Failed(error.to_string());
     let signals = StopSignals::listen()?;
-    let relay = relay::Relay::bind(address).await.map_err(failed)?;
+    let relay = relay::RelayServer::bind(address).await.map_err(failed)?;
     let address = relay.local_addr().map_err(failed)?;
     let source = relay.status_source().map_err(failed)?;
     let name = address.port().to_string();
-    let _socket = daemon::answer_status::<Relay>(move || Named {
+    let _socket = daemon::answer_status::<Relay>(move || RelayServiceStatus {
         name: name.clone(),
         status: source.status(),
     });

@@ -4,15 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use transport::choice::Decision;
-use transport::files::{self, Event, Preferences, SendError, Sent};
-use transport::{Closer, Connection, Exchange, FailureReason, Options, Security, connect, names};
+use transport::choice::TransportDecision;
+use transport::files::{self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile};
+use transport::{
+    Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
+    FileTransferFailureReason, connect, names,
+};
 
-use super::connecting::Connecting;
+use super::connecting::TransportConnectOptions;
 use super::failed;
 use crate::console;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 use crate::signals;
 
 /// Sends a file to a host that runs `sunder transport receive`.
@@ -31,7 +34,7 @@ pub(super) struct Arguments {
     #[arg(value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
-    connecting: Connecting,
+    connecting: TransportConnectOptions,
     /// Say why auto uses the transport that it uses
     #[arg(long)]
     explain: bool,
@@ -54,7 +57,7 @@ fn help() -> String {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Document<'a> {
+struct TransportSendDocument<'a> {
     file: &'a str,
     bytes: u64,
     resumed_from: u64,
@@ -69,9 +72,9 @@ struct Document<'a> {
 ///
 /// # Errors
 /// When it cannot be read, there is no connection, or the receiver does not take it.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let mut options = arguments.connecting.lasting_options()?;
-    if matches!(options.security, Security::Insecure) {
+    if matches!(options.security, ConnectionSecurity::Insecure) {
         console::warning("insecure: whoever is on the path can read and change the file");
     }
     options.exchange = exchange(&arguments.file);
@@ -80,28 +83,28 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// What is announced to the choice of a transport.
-fn exchange(file: &Path) -> Option<Exchange> {
+fn exchange(file: &Path) -> Option<ExchangeProfile> {
     let sent = file.metadata().ok()?.len();
-    Some(Exchange { sent, received: 0, rounds: 1 })
+    Some(ExchangeProfile { sent, received: 0, rounds: 1 })
 }
 
 fn explain(connection: &Connection) {
     let name = connection.transport();
     let line = match connection.decision() {
-        Some(Decision { reason, .. }) => format!("{name}: {reason}"),
+        Some(TransportDecision { reason, .. }) => format!("{name}: {reason}"),
         None => format!("{name}: as the command says"),
     };
     console::note(&line);
 }
 
-fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
+fn send(arguments: &Arguments, options: &ConnectionOptions) -> Result<SentFile, CommandFailure> {
     let current = Arc::new(Mutex::new(None));
     end_on_signal(current.clone())?;
     let (address, options, explains) =
         (arguments.address.clone(), options.clone(), arguments.explain);
     let connecting = move |preferences| {
-        let Preferences { avoids_udp, has_short_segments } = preferences;
-        let options = Options { avoids_udp, has_short_segments, ..options.clone() };
+        let ConnectionPreferences { avoids_udp, has_short_segments } = preferences;
+        let options = ConnectionOptions { avoids_udp, has_short_segments, ..options.clone() };
         let connection = connect(&address, &options)?;
         *lock(&current) = Some(connection.closer());
         if explains {
@@ -109,22 +112,22 @@ fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
         }
         Ok(connection)
     };
-    let mut shown = Shown::default();
+    let mut shown = TransferProgress::default();
     let sent = files::send(&arguments.file, connecting, |event| shown.show(&event));
     drop(shown);
     sent.map_err(|error| refused(&error, &arguments.address))
 }
 
 /// A signal ends the connection before it ends the command: the receiver knows at once.
-fn end_on_signal(current: Arc<Mutex<Option<Closer>>>) -> Result<(), Failure> {
+fn end_on_signal(current: Arc<Mutex<Option<ConnectionCloser>>>) -> Result<(), CommandFailure> {
     let end = move || {
         if let Some(closer) = &*lock(&current) {
             closer.close();
         }
         console::note("stopped; the same command goes on where this was");
     };
-    signals::before_end(end)
-        .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+    signals::run_on_signal(end)
+        .map_err(|error| CommandFailure::Failed(format!("cannot handle signals: {error}")))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,16 +136,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What the terminal shows of the transfer.
 #[derive(Default)]
-struct Shown {
-    progress: Option<Progress>,
+struct TransferProgress {
+    progress: Option<CommandProgress>,
     position: u64,
 }
 
-impl Shown {
-    fn show(&mut self, event: &Event<'_>) {
+impl TransferProgress {
+    fn show(&mut self, event: &FileTransferEvent<'_>) {
         match event {
-            Event::Offered { length, .. } => self.progress = Some(Progress::new(Some(*length))),
-            Event::Position(position) => {
+            FileTransferEvent::Offered { length, .. } => {
+                self.progress = Some(CommandProgress::new(Some(*length)));
+            }
+            FileTransferEvent::Position(position) => {
                 if let Some(progress) = &self.progress {
                     let advanced = position.saturating_sub(self.position);
                     progress.doing("");
@@ -150,20 +155,20 @@ impl Shown {
                 }
                 self.position = self.position.max(*position);
             }
-            Event::Comparing => {
+            FileTransferEvent::Comparing => {
                 if let Some(progress) = &self.progress {
                     progress.doing("comparing what is there");
                 }
             }
-            Event::Silent { transport, silence } => console::warning(&format!(
+            FileTransferEvent::Silent { transport, silence } => console::warning(&format!(
                 "nothing has come from the receiver by {transport} for {:.1} s: connecting again",
                 silence.as_secs_f64()
             )),
-            Event::Slow { transport, rate, by } => console::note(&format!(
-                "{transport} carries {:.1} Mbit/s only, and its path more: going on by {by}",
+            FileTransferEvent::Slow { transport, rate, by } => console::note(&format!(
+                "{transport} carries only {:.1} Mbit/s of what its path can: continuing by {by}",
                 rate * 8e-6
             )),
-            Event::Broken { error, pause } => {
+            FileTransferEvent::Broken { error, pause } => {
                 let pause = pause.as_secs_f64();
                 console::warning(&format!("{error}; connecting again in {pause} s"));
             }
@@ -171,34 +176,39 @@ impl Shown {
     }
 }
 
-fn refused(error: &SendError, address: &str) -> Failure {
+fn refused(error: &FileSendError, address: &str) -> CommandFailure {
     match error {
-        SendError::Connect(error) => failed(error),
-        SendError::File { .. } | SendError::Kind { .. } | SendError::Name { .. } => {
-            Failure::Usage(error.to_string())
+        FileSendError::Connect(error) => failed(error),
+        FileSendError::File { .. } | FileSendError::Kind { .. } | FileSendError::Name { .. } => {
+            CommandFailure::Usage(error.to_string())
         }
-        SendError::Refused(failure)
-            if matches!(failure.reason, FailureReason::Digest | FailureReason::Changed) =>
+        FileSendError::Refused(failure)
+            if matches!(
+                failure.reason,
+                FileTransferFailureReason::Digest | FileTransferFailureReason::Changed
+            ) =>
         {
-            Failure::Refused(error.to_string())
+            CommandFailure::Refused(error.to_string())
         }
-        SendError::Broken(source) => {
+        FileSendError::Broken(source) => {
             let message = format!("{error}; send it again: what {address} has stays there");
             match transport::Error::of(source) {
-                Some(source) if source.is_security() => Failure::Refused(error.to_string()),
-                _ => Failure::Failed(message),
+                Some(source) if source.is_security() => CommandFailure::Refused(error.to_string()),
+                _ => CommandFailure::Failed(message),
             }
         }
-        SendError::Refused(_) | SendError::Changed { .. } => Failure::Failed(error.to_string()),
+        FileSendError::Refused(_) | FileSendError::Changed { .. } => {
+            CommandFailure::Failed(error.to_string())
+        }
     }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
-fn report(arguments: &Arguments, sent: &Sent) -> Result<(), Failure> {
+fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> {
     let elapsed_s = sent.elapsed.as_secs_f64();
     let rate_mbit = (sent.bytes - sent.resumed_from) as f64 * 8e-6 / elapsed_s;
     if arguments.json {
-        return console::print_json(&Document {
+        return console::print_json(&TransportSendDocument {
             file: sent.name.as_str(),
             bytes: sent.bytes,
             resumed_from: sent.resumed_from,
@@ -209,7 +219,7 @@ fn report(arguments: &Arguments, sent: &Sent) -> Result<(), Failure> {
             rate_mbit,
         });
     }
-    let Sent { name, bytes, sha256, transport, .. } = sent;
+    let SentFile { name, bytes, sha256, transport, .. } = sent;
     let resumed = match sent.resumed_from {
         0 => String::new(),
         there => format!(", {there} of which were there"),

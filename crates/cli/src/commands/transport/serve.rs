@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use keys::PublicKey;
-use transport::{Connection, Listener, Options, measurement};
+use keys::IdentityPublicKey;
+use transport::{Connection, ConnectionOptions, Listener, measurement};
 
 use super::{failed, security};
 use crate::console;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The most measurements at a time; further connections are closed.
 const MAX_MEASUREMENTS: usize = 64;
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// The public key of who may measure; may be given several times [default: who knows this
     /// end's key]
     #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
-    peer: Vec<PublicKey>,
+    peer: Vec<IdentityPublicKey>,
     /// Without encryption: anyone can measure
     #[arg(long)]
     insecure: bool,
@@ -43,10 +43,10 @@ pub(super) struct Arguments {
 ///
 /// # Errors
 /// If it cannot listen.
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let security = security(arguments.identity.as_ref(), &arguments.peer, arguments.insecure)?;
     let key = security.public_key();
-    let mut options = Options::new(security);
+    let mut options = ConnectionOptions::new(security);
     options.congestion.clone_from(&arguments.congestion);
     service::log::start(console::wants_colour(&std::io::stderr()))?;
     let listener = Listener::bind(&arguments.listen, &options).map_err(|error| failed(&error))?;

@@ -2,21 +2,23 @@
 
 use std::path::Path;
 
-use remicss::config::{ChannelConfig, Config, End};
-use remicss::status::ChannelStatus;
+use remicss::config::{TunnelChannelConfig, TunnelConfig, TunnelEnd};
+use remicss::status::TunnelChannelStatus;
 use tun::route::route_to;
 
 use super::risks;
-use crate::checks::finding::{Finding, Level};
-use crate::checks::uplinks::{Uplink, route};
+use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{host, links, listeners};
 use crate::commands::{DaemonStatus, status};
 
 /// The findings. No packet is sent.
-pub(crate) fn findings(config: &Config) -> Vec<Finding> {
-    let rights = host::Rights::of_this_process();
-    let mut findings =
-        vec![host::network_devices(rights, Level::Error), host::tun_device(Level::Error)];
+pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
+    let rights = host::ProcessCapabilities::of_this_process();
+    let mut findings = vec![
+        host::network_devices(rights, FindingSeverity::Error),
+        host::tun_device(FindingSeverity::Error),
+    ];
     findings.extend(risks(config, route));
     findings.extend(own_device(&config.device));
     for daemon in status::running() {
@@ -38,21 +40,26 @@ pub(crate) fn findings(config: &Config) -> Vec<Finding> {
 }
 
 /// The tunnel's device must not exist yet.
-fn own_device(name: &str) -> Option<Finding> {
+fn own_device(name: &str) -> Option<CheckFinding> {
     let path = Path::new("/sys/class/net").join(name);
     if path.join("tun_flags").exists() {
         let what = format!("there is a device {name}: this tunnel's, if it is running");
         let fix = format!("if it is not: ip link delete {name}, or another `device`");
-        return Some(Finding::new(Level::Warning, "device", what, fix));
+        return Some(CheckFinding::new(FindingSeverity::Warning, "device", what, fix));
     }
     path.exists().then(|| {
         let what = format!("there is another device {name}");
-        Finding::new(Level::Error, "device", what, "give the tunnel's `device` another name")
+        CheckFinding::new(
+            FindingSeverity::Error,
+            "device",
+            what,
+            "give the tunnel's `device` another name",
+        )
     })
 }
 
 /// A channel of the running tunnel whose path loses packets that it carried before.
-fn black_hole((index, channel): (usize, &ChannelStatus)) -> Option<Finding> {
+fn black_hole((index, channel): (usize, &TunnelChannelStatus)) -> Option<CheckFinding> {
     let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
     let (mtu, peer) = (channel.mtu?, channel.peer.as_deref().unwrap_or("its peer"));
     let what = format!(
@@ -64,26 +71,26 @@ fn black_hole((index, channel): (usize, &ChannelStatus)) -> Option<Finding> {
          packets: ping -M do -s {} by this channel's uplink",
         former.saturating_sub(28)
     );
-    Some(Finding::new(Level::Warning, format!("channel {}", index + 1), what, fix))
+    Some(CheckFinding::new(FindingSeverity::Warning, format!("channel {}", index + 1), what, fix))
 }
 
-fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> {
+fn of_channel(subject: &str, end: TunnelEnd, channel: &TunnelChannelConfig) -> Vec<CheckFinding> {
     let device = channel.device.as_ref();
-    let mut findings: Vec<Finding> =
+    let mut findings: Vec<CheckFinding> =
         device.and_then(|name| links::device(subject, name)).into_iter().collect();
     let own = channel.local.ip();
     let source = (!own.is_unspecified()).then_some(own);
     match end {
-        End::Server => findings.push(listeners::udp(subject, channel.local, || {
-            listeners::own_or_anothers(subject, channel.local, "tunnel")
+        TunnelEnd::Server => findings.push(listeners::udp(subject, channel.local, || {
+            listeners::address_in_use(subject, channel.local, "tunnel")
         })),
-        End::Client => findings.extend(source.and_then(|own| links::source(subject, own))),
+        TunnelEnd::Client => findings.extend(source.and_then(|own| links::source(subject, own))),
     }
     // Without a usable address and device there is no route to look up.
-    if findings.iter().any(|finding| finding.level == Level::Error) {
+    if findings.iter().any(|finding| finding.level == FindingSeverity::Error) {
         return findings;
     }
-    let uplink = Uplink {
+    let uplink = ChannelUplink {
         to: channel.peer.map(|peer| peer.ip()),
         source,
         device: channel.device.as_deref(),
@@ -93,15 +100,20 @@ fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> 
             Ok(found) => {
                 let router = found.gateway.map(|gateway| format!(", to {gateway}"));
                 let router = router.unwrap_or_default();
-                Finding::ok(subject, format!("goes to {to} by {}{router}", found.interface))
+                CheckFinding::ok(subject, format!("goes to {to} by {}{router}", found.interface))
             }
             Err(error) => {
                 let fix = format!("give this host a route there: ip route get {to}");
-                Finding::new(Level::Error, subject, format!("no way to {to}: {error}"), fix)
+                CheckFinding::new(
+                    FindingSeverity::Error,
+                    subject,
+                    format!("no way to {to}: {error}"),
+                    fix,
+                )
             }
         });
     }
-    findings.extend(links::replies(subject, &uplink, route));
+    findings.extend(links::reply_filtering(subject, &uplink, route));
     findings
 }
 
@@ -123,8 +135,8 @@ mod tests {
                       [[channel]]\nserver = \"127.0.0.1:9\"\ndevice = \"none0\"\n\
                       [[channel]]\nserver = \"127.0.0.1:9\"\nsource = \"192.0.2.77\"\n";
         let said = |text: &str| {
-            let found = findings(&Config::from_toml(text).unwrap()).into_iter();
-            let said = found.map(|Finding { level, subject, message, .. }| {
+            let found = findings(&TunnelConfig::from_toml(text).unwrap()).into_iter();
+            let said = found.map(|CheckFinding { level, subject, message, .. }| {
                 format!("{level:?} {subject}: {message}")
             });
             said.collect::<Vec<_>>().join("\n")
@@ -151,7 +163,7 @@ mod tests {
     fn every_risk_has_a_fix() {
         let text = "kappa = 1\nmu = 2\ntamper_code = false\naddresses = []\n\
                     [[channel]]\nserver = \"127.0.0.1:9\"\n[[channel]]\nserver = \"127.0.0.1:9\"\n";
-        let risks = risks(&Config::from_toml(text).unwrap(), |_| None);
+        let risks = risks(&TunnelConfig::from_toml(text).unwrap(), |_| None);
         assert_eq!(risks.len(), 4, "{risks:?}");
         let subjects: Vec<&str> = risks.iter().map(|risk| risk.subject.as_str()).collect();
         assert_eq!(subjects, ["min_threshold", "allowed", "channels", "tamper_code"]);

@@ -2,13 +2,13 @@
 
 use std::fmt::Display;
 
-use remicss::status::ChannelStatus;
-use service::metrics::{Metric, Samples, counter, gauge};
+use remicss::status::TunnelChannelStatus;
+use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
-use super::Status;
+use super::TunnelServiceStatus;
 
 /// The metrics.
-pub(super) const METRICS: &[Metric<Status>] = &[
+pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     gauge("sunder_tunnel_associated", "Whether there is a peer.", |status, samples| {
         samples.add(&[], u8::from(status.0.associated));
     }),
@@ -73,7 +73,7 @@ pub(super) const METRICS: &[Metric<Status>] = &[
         "How long it has been missing from the association; 0 if it is in.",
         |status, samples| {
             // Without a peer, no channel has a state.
-            let missing = |channel: &ChannelStatus| {
+            let missing = |channel: &TunnelChannelStatus| {
                 channel.state_in.as_ref().map(|_| channel.missing_s.unwrap_or_default())
             };
             of_channels(status, samples, missing);
@@ -83,7 +83,7 @@ pub(super) const METRICS: &[Metric<Status>] = &[
         "sunder_tunnel_channel_spare_seconds",
         "How long no packet has waited for it, as it would cost much rate; 0 if packets do.",
         |status, samples| {
-            let spare = |channel: &ChannelStatus| {
+            let spare = |channel: &TunnelChannelStatus| {
                 channel.state_in.as_ref().map(|_| channel.spare_s.unwrap_or_default())
             };
             of_channels(status, samples, spare);
@@ -101,7 +101,7 @@ pub(super) const METRICS: &[Metric<Status>] = &[
         "sunder_tunnel_channel_black_hole_seconds",
         "How long packets have not arrived that arrived before, because of their length; 0 if they do.",
         |status, samples| {
-            let since = |channel: &ChannelStatus| {
+            let since = |channel: &TunnelChannelStatus| {
                 channel.mtu.map(|_| channel.black_hole_s.unwrap_or_default())
             };
             of_channels(status, samples, since);
@@ -145,25 +145,25 @@ pub(super) const METRICS: &[Metric<Status>] = &[
     }),
 ];
 
-fn both_ways(samples: &mut Samples<'_>, out: u64, r#in: u64) {
+fn both_ways(samples: &mut MetricSamples<'_>, out: u64, r#in: u64) {
     samples.add(&[("direction", &"out")], out);
     samples.add(&[("direction", &"in")], r#in);
 }
 
-fn modelled(samples: &mut Samples<'_>, achieved: Option<f64>, predicted: Option<f64>) {
+fn modelled(samples: &mut MetricSamples<'_>, achieved: Option<f64>, predicted: Option<f64>) {
     samples.add_known(&[("from", &"achieved")], achieved);
     samples.add_known(&[("from", &"predicted")], predicted);
 }
 
-fn numbered(status: &Status) -> impl Iterator<Item = (usize, &ChannelStatus)> {
+fn numbered(status: &TunnelServiceStatus) -> impl Iterator<Item = (usize, &TunnelChannelStatus)> {
     status.0.channels.iter().enumerate().map(|(index, channel)| (index + 1, channel))
 }
 
 /// A sample for each channel whose value is known.
 fn of_channels<T: Display>(
-    status: &Status,
-    samples: &mut Samples<'_>,
-    value: fn(&ChannelStatus) -> Option<T>,
+    status: &TunnelServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: fn(&TunnelChannelStatus) -> Option<T>,
 ) {
     for (number, channel) in numbered(status) {
         samples.add_known(&[("channel", &number)], value(channel));

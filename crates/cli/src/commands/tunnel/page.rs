@@ -1,17 +1,17 @@
 //! The page that `sunder status` shows for a tunnel.
 
-use remicss::status::{ChannelStatus, Dropped, Status};
+use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
 
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
-use crate::table::{Side, aligned};
+use crate::table::{ColumnAlignment, aligned};
 
 /// The page of a tunnel, with the rates since `before`.
-pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
+pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String {
     let state = if now.associated { "associated" } else { "not associated" };
     let running =
         format!("{}  {state}{}, running for {:.0} s", now.device, missing(now), now.uptime_s);
-    let mut first = [Side::Right; 3];
-    first[0] = Side::Left;
+    let mut first = [ColumnAlignment::Right; 3];
+    first[0] = ColumnAlignment::Left;
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
@@ -21,14 +21,14 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
 }
 
 /// What is wrong with channels, a line each.
-fn troubles(channels: &[ChannelStatus]) -> String {
+fn troubles(channels: &[TunnelChannelStatus]) -> String {
     let lines = black_holes(channels) + &spare_channels(channels);
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 /// The channels that no packet waits for.
-fn spare_channels(channels: &[ChannelStatus]) -> String {
-    let line = |(index, channel): (usize, &ChannelStatus)| {
+fn spare_channels(channels: &[TunnelChannelStatus]) -> String {
+    let line = |(index, channel): (usize, &TunnelChannelStatus)| {
         let (number, since) = (index + 1, channel.spare_s?);
         Some(format!(
             "channel {number}: no packet has waited for it for {since:.0} s, as it carries too little \
@@ -39,8 +39,8 @@ fn spare_channels(channels: &[ChannelStatus]) -> String {
 }
 
 /// The channels whose paths lose packets that they carried before.
-fn black_holes(channels: &[ChannelStatus]) -> String {
-    let line = |(index, channel): (usize, &ChannelStatus)| {
+fn black_holes(channels: &[TunnelChannelStatus]) -> String {
+    let line = |(index, channel): (usize, &TunnelChannelStatus)| {
         let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
         let (number, mtu) = (index + 1, channel.mtu?);
         Some(format!(
@@ -52,7 +52,7 @@ fn black_holes(channels: &[ChannelStatus]) -> String {
 }
 
 /// The channels that are missing from the association, and for how long.
-fn missing(now: &Status) -> String {
+fn missing(now: &TunnelStatus) -> String {
     let channels = now.channels.iter().enumerate();
     let missing = channels.filter_map(|(index, channel)| {
         channel.missing_s.map(|since| format!("channel {} for {since:.0} s", index + 1))
@@ -62,8 +62,8 @@ fn missing(now: &Status) -> String {
 }
 
 /// The dropped packets in one line; empty if there are none.
-fn dropped(dropped: &Dropped, channels: &[ChannelStatus]) -> String {
-    let on = |what: &str, counted: fn(&ChannelStatus) -> u64| {
+fn dropped(dropped: &DropCounts, channels: &[TunnelChannelStatus]) -> String {
+    let on = |what: &str, counted: fn(&TunnelChannelStatus) -> u64| {
         let numbered = channels.iter().enumerate().filter(|(_, channel)| counted(channel) > 0);
         let numbers: Vec<String> = numbered.map(|(index, _)| (index + 1).to_string()).collect();
         let channels = if numbers.len() == 1 { "channel" } else { "channels" };
@@ -94,9 +94,10 @@ fn percent(part: Option<f64>) -> String {
     format_number(part.map(|part| 100.0 * part), 2, " %")
 }
 
-fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
+fn averages(now: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<[String; 3]> {
     let (achieved, predicted) = (&now.achieved, now.predicted);
-    let speed = |bytes: fn(&Status) -> u64| format_number(rate(now, before, bytes), 1, " Mbit/s");
+    let speed =
+        |bytes: fn(&TunnelStatus) -> u64| format_number(rate(now, before, bytes), 1, " Mbit/s");
     let (mean, ms) =
         (|number| format_number(number, 3, ""), |number| format_number(number, 1, " ms"));
     let row =
@@ -119,25 +120,25 @@ fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
 }
 
 /// The columns of channels: the configuration, the outbound and the inbound direction.
-const COLUMNS: [(&str, Side); 11] = [
-    ("channel", Side::Left),
-    ("risk", Side::Right),
-    ("out", Side::Left),
-    ("loss out", Side::Right),
-    ("delay", Side::Right),
-    ("Mbit/s", Side::Right),
-    ("", Side::Left),
-    ("now out", Side::Right),
-    ("in", Side::Left),
-    ("now in", Side::Right),
-    ("wrong", Side::Right),
+const COLUMNS: [(&str, ColumnAlignment); 11] = [
+    ("channel", ColumnAlignment::Left),
+    ("risk", ColumnAlignment::Right),
+    ("out", ColumnAlignment::Left),
+    ("loss out", ColumnAlignment::Right),
+    ("delay", ColumnAlignment::Right),
+    ("Mbit/s", ColumnAlignment::Right),
+    ("", ColumnAlignment::Left),
+    ("now out", ColumnAlignment::Right),
+    ("in", ColumnAlignment::Left),
+    ("now in", ColumnAlignment::Right),
+    ("wrong", ColumnAlignment::Right),
 ];
 
-fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
+fn channels(now: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<[String; 11]> {
     let known = |word: &Option<String>| word.clone().unwrap_or_else(|| UNKNOWN.to_owned());
-    let channel = |(index, channel): (usize, &ChannelStatus)| {
-        let speed = |bytes: fn(&ChannelStatus) -> u64| {
-            let total = |status: &Status| status.channels.get(index).map_or(0, bytes);
+    let channel = |(index, channel): (usize, &TunnelChannelStatus)| {
+        let speed = |bytes: fn(&TunnelChannelStatus) -> u64| {
+            let total = |status: &TunnelStatus| status.channels.get(index).map_or(0, bytes);
             format_number(rate(now, before, total), 1, "")
         };
         let source = channel.rate_from.as_deref().filter(|source| *source != "measured");
@@ -160,20 +161,24 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
 }
 
 /// The rate of a byte counter in Mbit/s while there is a peer.
-fn rate(now: &Status, before: Option<&Status>, bytes: impl Fn(&Status) -> u64) -> Option<f64> {
+fn rate(
+    now: &TunnelStatus,
+    before: Option<&TunnelStatus>,
+    bytes: impl Fn(&TunnelStatus) -> u64,
+) -> Option<f64> {
     let before = before.filter(|_| now.associated)?;
     rate_of((now.uptime_s, bytes(now)), Some((before.uptime_s, bytes(before))))
 }
 
 #[cfg(test)]
 mod tests {
-    use remicss::status::{Achieved, Predicted};
+    use remicss::status::{MeasuredProperties, PredictedProperties};
 
     use super::*;
 
     /// A tunnel with one channel and no peer yet.
-    fn alone() -> Status {
-        let channel = ChannelStatus {
+    fn alone() -> TunnelStatus {
+        let channel = TunnelChannelStatus {
             state_out: None,
             state_in: None,
             missing_s: None,
@@ -196,16 +201,16 @@ mod tests {
             wrong_source: 0,
             wrong_token: 0,
         };
-        Status {
+        TunnelStatus {
             device: "sunder0".into(),
             uptime_s: 1.0,
             associated: false,
-            achieved: Achieved::default(),
+            achieved: MeasuredProperties::default(),
             predicted: None,
             mtu: 1451,
             channels: vec![channel],
-            waited: remicss::status::Waited::default(),
-            dropped: Dropped::default(),
+            waited: remicss::status::ReorderStatus::default(),
+            dropped: DropCounts::default(),
         }
     }
 
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn without_a_peer_nothing_is_known() {
-        let now = Status { uptime_s: 2.0, ..alone() };
+        let now = TunnelStatus { uptime_s: 2.0, ..alone() };
         let page = page(&now, Some(&alone()));
         for line in &words(&page)[1..9] {
             assert_eq!(line[1..], ["–", "–"], "{page}");
@@ -234,7 +239,7 @@ mod tests {
         let quiet = now.channels[0].clone();
         let hole = (Some(1400), Some(1500), Some(12.3));
         let (mtu, former_mtu, black_hole_s) = hole;
-        now.channels.push(ChannelStatus { mtu, former_mtu, black_hole_s, ..quiet });
+        now.channels.push(TunnelChannelStatus { mtu, former_mtu, black_hole_s, ..quiet });
         let page = page(&now, None);
         let line = "channel 2: packets of 1500 bytes have not arrived for 12 s, without ICMP; its path's \
                     MTU is 1400";
@@ -257,8 +262,8 @@ mod tests {
     fn strangers_are_named_with_their_channels() {
         let mut now = alone();
         let quiet = now.channels[0].clone();
-        now.channels = vec![quiet.clone(), ChannelStatus { wrong_token: 7, ..quiet.clone() }];
-        now.channels.push(ChannelStatus { wrong_source: 5, wrong_token: 1, ..quiet });
+        now.channels = vec![quiet.clone(), TunnelChannelStatus { wrong_token: 7, ..quiet.clone() }];
+        now.channels.push(TunnelChannelStatus { wrong_source: 5, wrong_token: 1, ..quiet });
         (now.dropped.wrong_source, now.dropped.wrong_token) = (5, 8);
         let said = page(&now, None);
         let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
@@ -268,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_channel_that_is_missing_is_named() {
-        let mut now = Status { associated: true, uptime_s: 20.0, ..alone() };
-        let missing = ChannelStatus {
+        let mut now = TunnelStatus { associated: true, uptime_s: 20.0, ..alone() };
+        let missing = TunnelChannelStatus {
             state_out: Some("missing".into()),
             state_in: Some("missing".into()),
             missing_s: Some(12.3),
@@ -285,11 +290,11 @@ mod tests {
 
     #[test]
     fn both_directions_of_a_channel_are_shown() {
-        let before = Status { associated: true, ..alone() };
-        let mut now = Status { uptime_s: 2.0, ..before.clone() };
+        let before = TunnelStatus { associated: true, ..alone() };
+        let mut now = TunnelStatus { uptime_s: 2.0, ..before.clone() };
         now.achieved.loss_out = Some(0.01);
         now.achieved.loss_in = Some(0.02);
-        now.predicted = Some(Predicted {
+        now.predicted = Some(PredictedProperties {
             kappa: 2.0,
             mu: 3.0,
             risk: None,

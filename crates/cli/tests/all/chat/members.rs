@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Network;
+use lab::EmulatedNetwork;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Room {
     place: TempDir,
     address: String,
-    hosts: Option<Network>,
+    hosts: Option<EmulatedNetwork>,
 }
 
 /// A proxy that runs, killed when dropped.
@@ -61,7 +61,11 @@ impl Room {
     }
 
     /// The same on emulated hosts, where the proxy listens on this address.
-    pub(crate) fn open_on(hosts: Option<Network>, address: &str, names: &[&str]) -> (Self, Proxy) {
+    pub(crate) fn open_on(
+        hosts: Option<EmulatedNetwork>,
+        address: &str,
+        names: &[&str],
+    ) -> (Self, Proxy) {
         let place = tempfile::tempdir().unwrap();
         let mut room = Self { place, address: address.into(), hosts };
         write_key(&room.path("proxy.key"), 7);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use micss::target::Target;
+use micss::target::ServiceTarget;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -143,7 +143,7 @@ async fn stream(
     random: &mut fastrand::Rng,
 ) -> io::Result<()> {
     let mut stream = TcpStream::connect(socks).await?;
-    let request = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
+    let request = [&[5, 1, 0, 5, 1, 0][..], &ServiceTarget::address(service).encode()].concat();
     stream.write_all(&request).await?;
     let mut replies = [0; 12];
     stream.read_exact(&mut replies).await?;

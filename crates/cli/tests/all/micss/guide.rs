@@ -80,7 +80,7 @@ fn the_examples_in_the_guide_are_correct() {
     let _proxy =
         Service::start("proxy", &[before, with_forward, after, with_pool, with_peer].concat(), 2);
     let found = format!("socks = \"127.0.0.1:0\"\n{with_directory}");
-    assert!(micss::config::ClientConfig::from_toml(&found).is_ok(), "{found}");
+    assert!(micss::config::MicssClientConfig::from_toml(&found).is_ok(), "{found}");
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use micss::target::Target;
+use micss::target::ServiceTarget;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -92,7 +92,7 @@ fn small_socket() -> TcpSocket {
 /// Opens a stream.
 pub(super) async fn open(socks: SocketAddr, service: SocketAddr) -> TcpStream {
     let mut stream = small_socket().connect(socks).await.unwrap();
-    let request = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
+    let request = [&[5, 1, 0, 5, 1, 0][..], &ServiceTarget::address(service).encode()].concat();
     stream.write_all(&request).await.unwrap();
     let mut replies = [0; 12];
     stream.read_exact(&mut replies).await.unwrap();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{PublicKey, SecretKey};
-use quorum::links::{Inbox, Lane, Links, Peer, Topic};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use quorum::links::{LinkLane, LinkTopic, QuorumLinks, QuorumPeer, TopicInbox};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -21,11 +21,11 @@ use super::group::{Group, Server, wait_until};
 const HELLO_LEN: usize = 137;
 const REPLY_LEN: usize = 49;
 
-fn identity(number: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(number).unwrap(); 32])
+fn identity(number: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(number).unwrap(); 32])
 }
 
-fn public(number: usize) -> PublicKey {
+fn public(number: usize) -> IdentityPublicKey {
     identity(number).public()
 }
 
@@ -51,9 +51,9 @@ impl Attack {
         Self { group, runtime: Runtime::new().unwrap(), target, faulty, _servers: servers }
     }
 
-    fn peer(&self) -> Peer {
+    fn peer(&self) -> QuorumPeer {
         let address = self.group.addresses[self.target - 1].parse().unwrap();
-        Peer { key: public(self.target), address }
+        QuorumPeer { key: public(self.target), address }
     }
 
     /// The complete lines of a file to which the server may append just now. A line that crosses
@@ -144,11 +144,11 @@ fn find(document: &Value, holds: &dyn Fn(&Value) -> bool) -> Option<Value> {
 }
 
 /// The first message that a server with this key sends to one with that key.
-fn hello(runtime: &Runtime, from: SecretKey, to: PublicKey) -> [u8; HELLO_LEN] {
+fn hello(runtime: &Runtime, from: IdentitySecretKey, to: IdentityPublicKey) -> [u8; HELLO_LEN] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _guard = runtime.enter();
-    let (links, _inboxes) = Links::start(from, Vec::new());
-    links.set_peers(&[Peer { key: to, address: listener.local_addr().unwrap().into() }]);
+    let (links, _inboxes) = QuorumLinks::start(from, Vec::new());
+    links.set_peers(&[QuorumPeer { key: to, address: listener.local_addr().unwrap().into() }]);
     let mut hello = [0; HELLO_LEN];
     listener.accept().unwrap().0.read_exact(&mut hello).unwrap();
     hello
@@ -163,7 +163,7 @@ fn outsiders_are_refused() {
     let stranger = (5..200).find(|it| public(*it).to_bytes() < target.to_bytes()).unwrap();
     let is_called = |it: &usize| public(*it).to_bytes() > public(stranger).to_bytes();
     let other = public((200..250).find(is_called).unwrap());
-    let hello = |from: usize, to: PublicKey| hello(&attack.runtime, identity(from), to);
+    let hello = |from: usize, to: IdentityPublicKey| hello(&attack.runtime, identity(from), to);
     let other_version = [&b"SNDRLINK\x09"[..], &[0; 128]].concat();
     let cases: [(&str, Vec<u8>); 7] = [
         ("what connects is not a server of a group", vec![b'x'; HELLO_LEN]),
@@ -200,8 +200,8 @@ fn outsiders_are_refused() {
 
 /// The links of the faulty server.
 struct Faulty {
-    links: Links,
-    _inboxes: [Inbox; 3],
+    links: QuorumLinks,
+    _inboxes: [TopicInbox; 3],
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_faulty_server_is_refused() {
     let own = public(attack.faulty).to_bytes();
     let links = {
         let _guard = attack.runtime.enter();
-        let (links, inboxes) = Links::start(identity(attack.faulty), Vec::new());
+        let (links, inboxes) = QuorumLinks::start(identity(attack.faulty), Vec::new());
         links.set_peers(&[attack.peer()]);
         Faulty { links, _inboxes: inboxes }.into_connected(&attack)
     };
@@ -235,22 +235,22 @@ fn a_faulty_server_is_refused() {
     value.extend([0, 0, 0, 1, b'x']);
     let committed = [&[8][..], &height.to_be_bytes(), &[0; 8], &value].concat();
     let long = vec![7; (1 << 20) + 1];
-    let cases: [(Topic, &str, Vec<u8>); 15] = [
-        (Topic::Signing, "unknown kind", [[9; 9]].concat()),
-        (Topic::Signing, "a request for a signature of epoch 7", request(7, b"message")),
-        (Topic::Signing, "a malformed request for a signature", request(1, b"")[..17].to_vec()),
-        (Topic::Signing, "a malformed request for a signature", request(1, &long)),
-        (Topic::Signing, "the message is not registered here", request(1, b"message")),
-        (Topic::Refresh, "unknown kind of message", Vec::new()),
-        (Topic::Refresh, "unknown kind of message", vec![1, 99]),
-        (Topic::Refresh, "too short", vec![1, 4, 0]),
-        (Topic::Log, "too short", Vec::new()),
-        (Topic::Log, "unknown message", vec![99]),
-        (Topic::Log, "too short", vec![2, 1]),
-        (Topic::Log, "unknown message", [&[1][..], &long].concat()),
-        (Topic::Log, "a vote of another server", vote(public(attack.target).to_bytes())),
-        (Topic::Log, "a wrong signature", vote(own)),
-        (Topic::Log, "a wrong signature or certificate", committed),
+    let cases: [(LinkTopic, &str, Vec<u8>); 15] = [
+        (LinkTopic::Signing, "unknown kind", [[9; 9]].concat()),
+        (LinkTopic::Signing, "a request for a signature of epoch 7", request(7, b"message")),
+        (LinkTopic::Signing, "a malformed request for a signature", request(1, b"")[..17].to_vec()),
+        (LinkTopic::Signing, "a malformed request for a signature", request(1, &long)),
+        (LinkTopic::Signing, "the message is not registered here", request(1, b"message")),
+        (LinkTopic::Refresh, "unknown kind of message", Vec::new()),
+        (LinkTopic::Refresh, "unknown kind of message", vec![1, 99]),
+        (LinkTopic::Refresh, "too short", vec![1, 4, 0]),
+        (LinkTopic::Log, "too short", Vec::new()),
+        (LinkTopic::Log, "unknown message", vec![99]),
+        (LinkTopic::Log, "too short", vec![2, 1]),
+        (LinkTopic::Log, "unknown message", [&[1][..], &long].concat()),
+        (LinkTopic::Log, "a vote of another server", vote(public(attack.target).to_bytes())),
+        (LinkTopic::Log, "a wrong signature", vote(own)),
+        (LinkTopic::Log, "a wrong signature or certificate", committed),
     ];
     for (topic, words, bytes) in cases {
         attack.refused(
@@ -258,7 +258,8 @@ fn a_faulty_server_is_refused() {
             || attack.refused_messages(),
             || {
                 // Bulk messages of the other topics end the link.
-                let lane = if topic == Topic::Refresh { Lane::Bulk } else { Lane::Urgent };
+                let lane =
+                    if topic == LinkTopic::Refresh { LinkLane::Bulk } else { LinkLane::Urgent };
                 links.links.send(&public(attack.target), topic, lane, bytes.into()).unwrap();
             },
         );

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
-use quorum::links::Links;
+use keys::IdentitySecretKey;
+use quorum::links::QuorumLinks;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -126,13 +126,16 @@ impl Group {
     }
 
     /// Servers that answer who connects, and do nothing else until this is dropped.
-    pub(super) fn answer_only(&self, numbers: RangeInclusive<usize>) -> (Vec<Links>, Runtime) {
+    pub(super) fn answer_only(
+        &self,
+        numbers: RangeInclusive<usize>,
+    ) -> (Vec<QuorumLinks>, Runtime) {
         let runtime = Runtime::new().unwrap();
         let answering = async |number: usize| {
             let address = self.addresses[number - 1].parse().unwrap();
             let listening = service::listening::listen([address], &[]).await.unwrap();
-            let key = SecretKey::new(&[u8::try_from(number).unwrap(); 32]);
-            let (links, _) = Links::start(key, listening);
+            let key = IdentitySecretKey::new(&[u8::try_from(number).unwrap(); 32]);
+            let (links, _) = QuorumLinks::start(key, listening);
             links.set_peers(&[]);
             links
         };

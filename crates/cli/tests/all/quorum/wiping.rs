@@ -9,10 +9,12 @@ use std::io::ErrorKind;
 use std::time::SystemTime;
 
 use quorum::ceremony_files::read_share_file;
-use quorum::refresh::Item;
-use quorum::server::Saved;
-use quorum::store::{MasterKey, Store};
-use quorum::{Combination, Label, SEED_LEN, SecretInteger, Seed, ShareRange};
+use quorum::refresh::RunItemName;
+use quorum::server::SavedServerState;
+use quorum::store::{MasterKey, QuorumStore};
+use quorum::{
+    CombinatorialSharing, Label, SEED_LEN, SecretInteger, ShareExpansionSeed, ShareRange,
+};
 use sha2::{Digest as _, Sha256};
 
 use self::memory_scan::SoughtSecrets;
@@ -55,7 +57,11 @@ impl Secrets {
 }
 
 /// What a server has saved, once it has an item of its part in the open run.
-fn saved(group: &Group, number: usize, is_awaited: impl Fn(&Item) -> bool) -> Saved {
+fn saved(
+    group: &Group,
+    number: usize,
+    is_awaited: impl Fn(&RunItemName) -> bool,
+) -> SavedServerState {
     let mut found = None;
     wait_until("the server saves its part in the run", || {
         let place = tempfile::tempdir().unwrap();
@@ -66,9 +72,10 @@ fn saved(group: &Group, number: usize, is_awaited: impl Fn(&Item) -> bool) -> Sa
         }
         let master = MasterKey::read(&group.path("master.key")).unwrap();
         // The server may have been writing.
-        let store = Store::open(place.path(), master, SystemTime::now()).ok();
+        let store = QuorumStore::open(place.path(), master, SystemTime::now()).ok();
         let saved = store.and_then(|store| store.saved().ok());
-        let has_item = |saved: &Saved| saved.items.values().any(|it| it.keys().any(&is_awaited));
+        let has_item =
+            |saved: &SavedServerState| saved.items.values().any(|it| it.keys().any(&is_awaited));
         found = saved.filter(has_item);
         found.is_some()
     });
@@ -89,7 +96,7 @@ fn add_dealing(
     secrets: &mut Secrets,
     item: &[u8],
     shares: &BTreeMap<Label, SecretInteger>,
-    new: &Combination,
+    new: &CombinatorialSharing,
 ) {
     let (seed, labels) = item.split_first_chunk::<SEED_LEN>().unwrap();
     for label in labels[2..].chunks(2).map(|it| Label(u16::from_be_bytes([it[0], it[1]]))) {
@@ -101,7 +108,7 @@ fn add_dealing(
         for (number, seed) in (1..).zip(&seeds) {
             secrets.add(format!("seed of subshare {label}, {number}"), seed);
         }
-        let seeds = seeds.into_iter().map(Seed).collect();
+        let seeds = seeds.into_iter().map(ShareExpansionSeed).collect();
         let split = ShareRange::new(2048).split_with(&shares[&label], seeds);
         for it in new.labels() {
             let subshare = split.share(it).to_be_bytes();
@@ -146,20 +153,20 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
     for socket in ["1.api", "2.api"] {
         group.run(&["refresh", "--no-wait", "--socket", socket, "--to", "new.toml"]);
     }
-    let new = Combination::new(1).unwrap();
+    let new = CombinatorialSharing::new(1).unwrap();
     for number in 1..=4 {
-        let saved = saved(&group, number, |item| matches!(item, Item::Seed(_)));
+        let saved = saved(&group, number, |item| matches!(item, RunItemName::Seed(_)));
         for (item, bytes) in saved.items.values().flatten() {
-            if let Item::Seed(_) = item {
+            if let RunItemName::Seed(_) = item {
                 secrets.add(format!("seed of {number}"), &bytes[..SEED_LEN]);
                 add_dealing(&mut secrets, bytes, &shares, &new);
             }
         }
     }
     for number in 5..=6 {
-        let saved = saved(&group, number, |item| matches!(item, Item::Dealing(..)));
+        let saved = saved(&group, number, |item| matches!(item, RunItemName::Dealing(..)));
         for (item, bytes) in saved.items.values().flatten() {
-            if let Item::SessionKey = item {
+            if let RunItemName::SessionKey = item {
                 // Its voting key follows, which it keeps in the next epoch.
                 secrets.add(format!("session key of {number}"), &bytes[..SEED_LEN]);
             }

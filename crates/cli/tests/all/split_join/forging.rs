@@ -3,7 +3,7 @@
 //! There is no key. An attacker who replaces `k` files, or has read `k` shares, can make `join`
 //! return another file if no share contradicts it.
 
-use sharing::{Generator, Sharing, Splitter, tamper};
+use sharing::{RandomGenerator, SharingParameters, Splitter, tamper};
 
 use super::place::{TestDirectory, bytes, error_line, share_names, stderr};
 
@@ -12,12 +12,12 @@ const HEADER: usize = 37;
 /// The shares of a segment with the header of the first of the split, and with `payload` as its
 /// content. The shares before `given` are those given.
 fn forged_shares(header: &[u8], m: u8, payload: &[u8], given: &[&[u8]]) -> Vec<Vec<u8>> {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let context = [&header[..12], &header[13..29], &[0; 8]].concat();
     let code = tamper::protect(&[&context, payload], &mut generator).unwrap();
     let segment = [&code, payload].concat();
 
-    let splitter = Splitter::new(Sharing::shamir(2, m).unwrap());
+    let splitter = Splitter::new(SharingParameters::shamir(2, m).unwrap());
     let mut shares = vec![vec![0; segment.len()]; m.into()];
     shares.iter_mut().zip(given).for_each(|(share, given)| share.copy_from_slice(given));
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();

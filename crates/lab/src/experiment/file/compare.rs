@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::sweep::Sweep;
-use crate::experiment::Metric;
-use crate::experiment::error::Problem;
+use super::sweep::SweptKeys;
+use crate::experiment::ExperimentMetric;
+use crate::experiment::error::ExperimentProblem;
 
 /// What is compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Compare {
+pub struct ComparisonDefinition {
     /// The swept key.
     pub key: String,
     /// Its value that is compared with the others.
@@ -26,8 +26,12 @@ pub struct Compare {
     pub limits: BTreeMap<String, f64>,
 }
 
-impl Compare {
-    pub(crate) fn check(&self, sweep: &Sweep, metrics: &[Metric]) -> Result<(), Problem> {
+impl ComparisonDefinition {
+    pub(crate) fn check(
+        &self,
+        sweep: &SweptKeys,
+        metrics: &[ExperimentMetric],
+    ) -> Result<(), ExperimentProblem> {
         let named = |name: &String| Value::String(name.clone());
         let values = self.limits.keys().chain([&self.of]).map(named).collect();
         sweep.check("compare", &BTreeMap::from([(self.key.clone(), values)]))?;
@@ -35,6 +39,6 @@ impl Compare {
             return Ok(());
         }
         let what = format!("there is no value {}; name one of measure.values", self.value);
-        Err(Problem::new("compare.value", what))
+        Err(ExperimentProblem::new("compare.value", what))
     }
 }

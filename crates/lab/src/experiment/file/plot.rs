@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use toml::Value;
 
-use super::sweep::{Combination, Sweep};
-use crate::experiment::error::Problem;
+use super::sweep::{SweepCombination, SweptKeys};
+use crate::experiment::error::ExperimentProblem;
 use crate::experiment::value::display;
-use crate::experiment::{Metric, Point};
+use crate::experiment::{ExperimentMetric, SweepPoint};
 
 /// A graph, as the file defines it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Plot {
+pub(crate) struct PlotDefinition {
     pub(crate) title: String,
     /// The key of the horizontal axis, swept or set.
     pub(crate) x: String,
@@ -33,11 +33,11 @@ const MAX_FILE_NAME_LEN: usize = 200;
 
 /// Checks that the named keys and values exist, and that no two points have the same position.
 pub(crate) fn check(
-    plots: Vec<Plot>,
-    sweep: &Sweep,
-    metrics: &[Metric],
-    points: &[Point],
-) -> Result<Vec<Plot>, Problem> {
+    plots: Vec<PlotDefinition>,
+    sweep: &SweptKeys,
+    metrics: &[ExperimentMetric],
+    points: &[SweepPoint],
+) -> Result<Vec<PlotDefinition>, ExperimentProblem> {
     for (i, plot) in plots.iter().enumerate() {
         let key = format!("plots[{i}]");
         plot.check_names(&key, sweep, metrics)?;
@@ -48,19 +48,19 @@ pub(crate) fn check(
             let what = format!(
                 "makes a file's name of more than {MAX_FILE_NAME_LEN} letters; give a shorter title"
             );
-            return Err(Problem::new(format!("{key}.title"), what));
+            return Err(ExperimentProblem::new(format!("{key}.title"), what));
         }
         if name == ".svg" || plots[..i].iter().any(|other| other.file_name() == name) {
             let what = format!(
                 "makes {name} the file's name, which is taken or empty; give another title"
             );
-            return Err(Problem::new(format!("{key}.title"), what));
+            return Err(ExperimentProblem::new(format!("{key}.title"), what));
         }
     }
     Ok(plots)
 }
 
-impl Plot {
+impl PlotDefinition {
     /// The name of the graph's file: the letters and digits of its title.
     pub(crate) fn file_name(&self) -> String {
         let words = self.title.split(|c: char| !c.is_ascii_alphanumeric());
@@ -69,10 +69,15 @@ impl Plot {
         format!("{}.svg", words.join("-"))
     }
 
-    fn check_names(&self, key: &str, sweep: &Sweep, metrics: &[Metric]) -> Result<(), Problem> {
+    fn check_names(
+        &self,
+        key: &str,
+        sweep: &SweptKeys,
+        metrics: &[ExperimentMetric],
+    ) -> Result<(), ExperimentProblem> {
         if !metrics.iter().any(|metric| metric.name == self.y) {
             let what = format!("there is no value {}; name one of [measure.values]", self.y);
-            return Err(Problem::new(format!("{key}.y"), what));
+            return Err(ExperimentProblem::new(format!("{key}.y"), what));
         }
         for (name, swept) in [("lines", &self.lines), ("each", &self.each)] {
             let key = format!("{key}.{name}");
@@ -82,51 +87,57 @@ impl Plot {
     }
 
     /// Checks that every point has a position, and no two the same.
-    fn check_points(&self, key: &str, points: &[Point]) -> Result<(), Problem> {
+    fn check_points(&self, key: &str, points: &[SweepPoint]) -> Result<(), ExperimentProblem> {
         let mut taken = BTreeSet::new();
-        for Point { combination, .. } in points.iter().filter(|point| self.shows(point)) {
+        for SweepPoint { combination, .. } in points.iter().filter(|point| self.shows(point)) {
             let Some(x) = self.x(combination) else {
                 let what = format!("{} is not always a number from 0 on; name another key", self.x);
-                return Err(Problem::new(format!("{key}.x"), what).with(&combination.describe()));
+                return Err(ExperimentProblem::new(format!("{key}.x"), what)
+                    .with_sweep_values(&combination.describe()));
             };
             let [panel, line] = self.panel_and_line(combination).map(|value| value.map(display));
             if !taken.insert((panel, line, x.to_bits())) {
                 let what = "has several points in one place; name what else differs in lines or each, \
                             or choose one with where";
-                return Err(Problem::new(key, what).with(&combination.describe()));
+                return Err(
+                    ExperimentProblem::new(key, what).with_sweep_values(&combination.describe())
+                );
             }
         }
         if taken.is_empty() {
-            return Err(Problem::new(format!("{key}.where"), "leaves nothing to draw; name more"));
+            return Err(ExperimentProblem::new(
+                format!("{key}.where"),
+                "leaves nothing to draw; name more",
+            ));
         }
         Ok(())
     }
 
     /// Checks that no key is used twice in the graph.
-    fn check_once(&self, key: &str) -> Result<(), Problem> {
+    fn check_once(&self, key: &str) -> Result<(), ExperimentProblem> {
         let [x, lines, each] = [Some(&self.x), self.lines.as_ref(), self.each.as_ref()];
         let shown = [("lines", lines, lines == x), ("each", each, each == x || each == lines)];
         for (name, swept, twice) in shown {
             if let Some(swept) = swept.filter(|_| twice) {
                 let what = format!("{swept} is shown in another way already; name another key");
-                return Err(Problem::new(format!("{key}.{name}"), what));
+                return Err(ExperimentProblem::new(format!("{key}.{name}"), what));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn shows(&self, point: &Point) -> bool {
+    pub(crate) fn shows(&self, point: &SweepPoint) -> bool {
         point.combination.is_among(&self.only)
     }
 
-    pub(crate) fn x(&self, combination: &Combination) -> Option<f64> {
+    pub(crate) fn x(&self, combination: &SweepCombination) -> Option<f64> {
         let x = combination.number(&self.x);
         x.filter(|x| x.is_finite() && *x >= 0.0)
     }
 
     pub(crate) fn panel_and_line<'a>(
         &self,
-        combination: &'a Combination,
+        combination: &'a SweepCombination,
     ) -> [Option<&'a Value>; 2] {
         [&self.each, &self.lines].map(|key| combination.swept.get(key.as_ref()?))
     }

@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 
 use super::optimal;
-use super::sweep::Combination;
+use super::sweep::SweepCombination;
 use crate::channel_model::DATAGRAM_HEADERS;
-use crate::experiment::Metric;
-use crate::experiment::error::Problem;
+use crate::experiment::ExperimentMetric;
+use crate::experiment::error::ExperimentProblem;
 use crate::experiment::value::{display, number};
-use crate::link::Conditions;
+use crate::link::EmulatedLinkConditions;
 use crate::trial::{LinkPlan, Trial};
 
 /// A model of one quantity.
-struct Predictor {
+struct QuantityPredictor {
     name: &'static str,
     /// The unit of the prediction.
     unit: &'static str,
     /// The keys that it needs, swept or set.
-    needs: &'static [Parameter],
+    needs: &'static [PredictorParameter],
     /// Predicts a trial's value; `None` if the model does not apply.
-    predict: fn(&Trial, &Combination) -> Option<f64>,
+    predict: fn(&Trial, &SweepCombination) -> Option<f64>,
 }
 
 /// A number that a predictor needs.
-struct Parameter {
+struct PredictorParameter {
     name: &'static str,
-    least: f64,
+    minimum: f64,
     /// Its maximum in a trial. Earlier parameters were checked.
-    most: fn(&Trial, &Combination) -> f64,
+    maximum: fn(&Trial, &SweepCombination) -> f64,
     is_optional: bool,
 }
 
@@ -37,52 +37,74 @@ pub(crate) const PUBLISHED: &str = "published";
 /// The values of a range may exceed its bounds by this much because of rounding.
 const ROUNDING: f64 = 1e-6;
 
-const BITRATE: Parameter = Parameter::from("bitrate", 0.001);
+const BITRATE: PredictorParameter = PredictorParameter::from("bitrate", 0.001);
 
-const REQUESTS: [Parameter; 3] = [
-    Parameter::from("clients", 1.0),
-    Parameter::from("round_trips", 0.0),
-    Parameter::from("size", 0.0),
+const REQUESTS: [PredictorParameter; 3] = [
+    PredictorParameter::from("clients", 1.0),
+    PredictorParameter::from("round_trips", 0.0),
+    PredictorParameter::from("size", 0.0),
 ];
 
-const MU: Parameter =
-    Parameter { most: |trial, _| trial.links.len() as f64, ..Parameter::from("mu", 1.0) };
+const MU: PredictorParameter = PredictorParameter {
+    maximum: |trial, _| trial.links.len() as f64,
+    ..PredictorParameter::from("mu", 1.0)
+};
 
-const SHARING: [Parameter; 3] = [
+const SHARING: [PredictorParameter; 3] = [
     MU,
-    Parameter {
-        most: |_, combination| combination.number("mu").unwrap_or(f64::NAN),
-        ..Parameter::from("kappa", 1.0)
+    PredictorParameter {
+        maximum: |_, combination| combination.number("mu").unwrap_or(f64::NAN),
+        ..PredictorParameter::from("kappa", 1.0)
     },
-    Parameter {
-        most: |_, combination| combination.number("kappa").map_or(f64::NAN, f64::floor),
+    PredictorParameter {
+        maximum: |_, combination| combination.number("kappa").map_or(f64::NAN, f64::floor),
         is_optional: true,
-        ..Parameter::from("min_threshold", 1.0)
+        ..PredictorParameter::from("min_threshold", 1.0)
     },
 ];
 
-const PREDICTORS: [Predictor; 11] = [
-    Predictor { name: "slowest-channel", unit: "Mbit/s", needs: &[], predict: slowest_channel },
-    Predictor { name: "tcp", unit: "Mbit/s", needs: &[], predict: tcp },
-    Predictor { name: "datagrams", unit: "Mbit/s", needs: &[BITRATE], predict: datagrams },
-    Predictor { name: "lost-datagrams", unit: "", needs: &[BITRATE], predict: lost_datagrams },
-    Predictor { name: "optimal-rate", unit: "Mbit/s", needs: &[MU], predict: optimal::rate },
-    Predictor { name: "optimal-loss", unit: "", needs: &SHARING, predict: optimal::loss },
-    Predictor { name: "optimal-delay", unit: "ms", needs: &SHARING, predict: optimal::delay },
-    Predictor { name: "requests", unit: "requests/s", needs: &REQUESTS, predict: requests },
-    Predictor {
+const PREDICTORS: [QuantityPredictor; 11] = [
+    QuantityPredictor {
+        name: "slowest-channel",
+        unit: "Mbit/s",
+        needs: &[],
+        predict: slowest_channel,
+    },
+    QuantityPredictor { name: "tcp", unit: "Mbit/s", needs: &[], predict: tcp },
+    QuantityPredictor { name: "datagrams", unit: "Mbit/s", needs: &[BITRATE], predict: datagrams },
+    QuantityPredictor {
+        name: "lost-datagrams",
+        unit: "",
+        needs: &[BITRATE],
+        predict: lost_datagrams,
+    },
+    QuantityPredictor {
+        name: "optimal-rate",
+        unit: "Mbit/s",
+        needs: &[MU],
+        predict: optimal::rate,
+    },
+    QuantityPredictor { name: "optimal-loss", unit: "", needs: &SHARING, predict: optimal::loss },
+    QuantityPredictor {
+        name: "optimal-delay",
+        unit: "ms",
+        needs: &SHARING,
+        predict: optimal::delay,
+    },
+    QuantityPredictor { name: "requests", unit: "requests/s", needs: &REQUESTS, predict: requests },
+    QuantityPredictor {
         name: "requested-rate",
         unit: "Mbit/s",
         needs: &[],
         predict: |trial, _| forward(trial)?.rate_mbit,
     },
-    Predictor {
+    QuantityPredictor {
         name: "requested-delay",
         unit: "ms",
         needs: &[],
         predict: |trial, _| Some(forward(trial)?.delay_ms),
     },
-    Predictor {
+    QuantityPredictor {
         name: "requested-loss",
         unit: "",
         needs: &[],
@@ -93,19 +115,19 @@ const PREDICTORS: [Predictor; 11] = [
 /// The length of the IPv4 and TCP headers with timestamps, in bytes.
 const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 
-impl Parameter {
-    const fn from(name: &'static str, least: f64) -> Self {
-        Self { name, least, most: |_, _| f64::INFINITY, is_optional: false }
+impl PredictorParameter {
+    const fn from(name: &'static str, minimum: f64) -> Self {
+        Self { name, minimum, maximum: |_, _| f64::INFINITY, is_optional: false }
     }
 
     /// Returns what is wrong with the parameter in a trial.
-    fn check(&self, trial: &Trial, combination: &Combination) -> Result<(), String> {
-        let Self { name, least, is_optional, .. } = *self;
+    fn check(&self, trial: &Trial, combination: &SweepCombination) -> Result<(), String> {
+        let Self { name, minimum: least, is_optional, .. } = *self;
         let Some(value) = combination.value(name) else {
             let missing = Err(format!("needs the key {name}; add it to [sweep]"));
             return if is_optional { Ok(()) } else { missing };
         };
-        let most = (self.most)(trial, combination);
+        let most = (self.maximum)(trial, combination);
         if number(value).is_some_and(|value| least <= value && value <= most + ROUNDING) {
             return Ok(());
         }
@@ -115,12 +137,15 @@ impl Parameter {
 }
 
 /// Checks that the predictors and the values exist. `asked` has the predictor for each value.
-pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
+pub(crate) fn check(
+    asked: &BTreeMap<String, String>,
+    metrics: &[ExperimentMetric],
+) -> Result<(), ExperimentProblem> {
     for (value, name) in asked {
         let key = format!("predict.{value}");
         let Some(metric) = metrics.iter().find(|metric| metric.name == *value) else {
             let what = format!("there is no value {value}; name one of [measure.values]");
-            return Err(Problem::new(key, what));
+            return Err(ExperimentProblem::new(key, what));
         };
         if name == PUBLISHED {
             continue;
@@ -129,14 +154,14 @@ pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
             let names = PREDICTORS.iter().map(|predictor| predictor.name);
             let names: Vec<&str> = names.chain([PUBLISHED]).collect();
             let what = format!("there is no predictor {name}; there is {}", names.join(", "));
-            return Err(Problem::new(key, what));
+            return Err(ExperimentProblem::new(key, what));
         };
         if metric.unit != predictor.unit {
             let what = format!(
                 "{name} says {}, and {value} is in \"{}\"; scale it and give the same unit",
                 predictor.unit, metric.unit
             );
-            return Err(Problem::new(key, what));
+            return Err(ExperimentProblem::new(key, what));
         }
     }
     Ok(())
@@ -147,8 +172,8 @@ pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
 pub(crate) fn all(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
-    combination: &Combination,
-) -> Result<BTreeMap<String, f64>, Problem> {
+    combination: &SweepCombination,
+) -> Result<BTreeMap<String, f64>, ExperimentProblem> {
     let mut predictions = BTreeMap::new();
     for (value, name) in asked {
         if name == PUBLISHED {
@@ -158,7 +183,7 @@ pub(crate) fn all(
         let Some(predictor) = find(name) else { continue };
         for parameter in predictor.needs {
             parameter.check(trial, combination).map_err(|what| {
-                Problem::new(format!("predict.{value}"), format!("{name} {what}"))
+                ExperimentProblem::new(format!("predict.{value}"), format!("{name} {what}"))
             })?;
         }
         let number = (predictor.predict)(trial, combination).filter(|number| number.is_finite());
@@ -167,12 +192,12 @@ pub(crate) fn all(
     Ok(predictions)
 }
 
-fn find(name: &str) -> Option<&'static Predictor> {
+fn find(name: &str) -> Option<&'static QuantityPredictor> {
     PREDICTORS.iter().find(|predictor| predictor.name == name)
 }
 
 /// The payload rate of one TCP connection on the slowest link, from its first host to its second.
-fn slowest_channel(trial: &Trial, _: &Combination) -> Option<f64> {
+fn slowest_channel(trial: &Trial, _: &SweepCombination) -> Option<f64> {
     trial.links.values().filter_map(payload_rate).reduce(f64::min)
 }
 
@@ -184,7 +209,7 @@ fn payload_rate(link: &LinkPlan) -> Option<f64> {
 }
 
 /// The payload rate of one TCP connection on the slowest link, with losses.
-fn tcp(trial: &Trial, _: &Combination) -> Option<f64> {
+fn tcp(trial: &Trial, _: &SweepCombination) -> Option<f64> {
     trial.links.values().filter_map(tcp_rate).reduce(f64::min)
 }
 
@@ -192,7 +217,7 @@ fn tcp(trial: &Trial, _: &Combination) -> Option<f64> {
 /// these round trips, the formula of Padhye and others (1998); BBR sends at the link's rate despite
 /// losses.
 fn tcp_rate(link: &LinkPlan) -> Option<f64> {
-    let Conditions { loss: p, .. } = link.conditions()[0];
+    let EmulatedLinkConditions { loss: p, .. } = link.conditions()[0];
     let whole = payload_rate(link)? * (1.0 - p);
     match link.congestion.as_deref() {
         Some("cubic" | "reno") if p > 0.0 => {
@@ -211,8 +236,8 @@ fn tcp_rate(link: &LinkPlan) -> Option<f64> {
 const MIN_RTO: f64 = 0.2;
 
 /// The payload rate that arrives of `bitrate` Mbit/s sent in full datagrams over the first link.
-fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
-    let Conditions { rate_mbit, loss, .. } = forward(trial)?;
+fn datagrams(trial: &Trial, combination: &SweepCombination) -> Option<f64> {
+    let EmulatedLinkConditions { rate_mbit, loss, .. } = forward(trial)?;
     let mtu = f64::from(trial.links.values().next()?.mtu);
     let carried = rate_mbit.map_or(f64::INFINITY, |rate| rate * (mtu - DATAGRAM_HEADERS) / mtu);
     let bitrate = combination.number("bitrate")?;
@@ -220,7 +245,7 @@ fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
 }
 
 /// The fraction of those datagrams that is lost.
-fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
+fn lost_datagrams(trial: &Trial, combination: &SweepCombination) -> Option<f64> {
     let bitrate = combination.number("bitrate")?;
     Some(1.0 - datagrams(trial, combination)? / bitrate)
 }
@@ -228,7 +253,7 @@ fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
 /// Web requests per second. Each of `clients` clients sends a request when it has the previous
 /// answer. An answer takes `round_trips` round trips of the slowest link and the transmission of
 /// `size` bytes. Together the clients get at most the link's rate.
-fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
+fn requests(trial: &Trial, combination: &SweepCombination) -> Option<f64> {
     let parameter = |name| combination.number(name);
     let (clients, round_trips) = (parameter("clients")?, parameter("round_trips")?);
     let bits = 8.0 * (parameter("size")? + ANSWER_HEADERS);
@@ -243,6 +268,6 @@ fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
 const ANSWER_HEADERS: f64 = 240.0;
 
 /// The requested conditions of the first link, forward.
-fn forward(trial: &Trial) -> Option<Conditions> {
+fn forward(trial: &Trial) -> Option<EmulatedLinkConditions> {
     trial.links.values().next().map(|link| link.conditions()[0])
 }

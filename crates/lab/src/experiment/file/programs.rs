@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::experiment::Point;
-use crate::experiment::error::Problem;
+use crate::experiment::SweepPoint;
+use crate::experiment::error::ExperimentProblem;
 use crate::search::{find_program, is_program};
 
 /// Debian's packages for programs that experiments use.
@@ -12,9 +12,9 @@ const PACKAGES: [(&str, &str); 3] =
     [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
 /// Searches for every program. The error is about the first missing one.
-pub(crate) fn find(points: &[Point]) -> Result<(), Problem> {
+pub(crate) fn find(points: &[SweepPoint]) -> Result<(), ExperimentProblem> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
-    for Point { trial, programs, .. } in points {
+    for SweepPoint { trial, programs, .. } in points {
         for (i, program) in programs.iter().zip(&trial.programs) {
             find_once(&mut found, &program.run, || format!("programs[{i}].run"))?;
         }
@@ -30,11 +30,11 @@ fn find_once<'a>(
     found: &mut BTreeSet<&'a str>,
     run: &'a [String],
     key: impl Fn() -> String,
-) -> Result<(), Problem> {
+) -> Result<(), ExperimentProblem> {
     let Some(program) = run.first().filter(|program| !found.contains(program.as_str())) else {
         return Ok(());
     };
-    find_one(program).map_err(|what| Problem::new(key(), what))?;
+    find_one(program).map_err(|what| ExperimentProblem::new(key(), what))?;
     found.insert(program);
     Ok(())
 }

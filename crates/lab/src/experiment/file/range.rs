@@ -4,22 +4,22 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::read;
-use crate::experiment::error::Problem;
+use crate::experiment::error::ExperimentProblem;
 use crate::experiment::value::{number, written};
 
 /// A range of numbers with a step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Range {
-    from: Bound,
-    to: Bound,
+pub(crate) struct SweepRange {
+    from: SweepBound,
+    to: SweepBound,
     step: f64,
 }
 
 /// A bound of a range.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Bound {
+enum SweepBound {
     Number(f64),
     /// `{key}`: the value of a key swept before.
     Key(String),
@@ -31,15 +31,15 @@ const MAX_VALUES: f64 = 10_000.0;
 /// The part of a step by which the last value may exceed the range because of rounding.
 const ROUNDING: f64 = 1e-6;
 
-impl Range {
+impl SweepRange {
     /// Parses the table as a range; `None` if it has no `step`.
-    pub(crate) fn read(at: &str, table: &Table) -> Option<Result<Self, Problem>> {
+    pub(crate) fn read(at: &str, table: &Table) -> Option<Result<Self, ExperimentProblem>> {
         table.contains_key("step").then(|| {
             let range: Self = read(at, Value::Table(table.clone()))?;
             if range.step.is_finite() && range.step > 0.0 {
                 return Ok(range);
             }
-            Err(Problem::new(
+            Err(ExperimentProblem::new(
                 format!("{at}.step"),
                 format!("is {}; give more than 0", written(range.step)),
             ))
@@ -47,12 +47,12 @@ impl Range {
     }
 
     /// Its values for the given values of earlier keys. None if it begins after its end.
-    pub(crate) fn values(&self, at: &str, swept: &Table) -> Result<Vec<Value>, Problem> {
+    pub(crate) fn values(&self, at: &str, swept: &Table) -> Result<Vec<Value>, ExperimentProblem> {
         let from = self.from.value(&format!("{at}.from"), swept)?;
         let to = self.to.value(&format!("{at}.to"), swept)?;
         let steps = ((to - from) / self.step + ROUNDING).floor();
         if steps >= MAX_VALUES {
-            return Err(Problem::new(
+            return Err(ExperimentProblem::new(
                 at,
                 format!("has more than {MAX_VALUES} values; give larger steps"),
             ));
@@ -65,8 +65,8 @@ impl Range {
     }
 }
 
-impl Bound {
-    fn value(&self, at: &str, swept: &Table) -> Result<f64, Problem> {
+impl SweepBound {
+    fn value(&self, at: &str, swept: &Table) -> Result<f64, ExperimentProblem> {
         let value = match self {
             Self::Number(value) => Some(*value),
             Self::Key(text) => {
@@ -75,7 +75,10 @@ impl Bound {
             }
         };
         value.filter(|value| value.is_finite()).ok_or_else(|| {
-            Problem::new(at, "is no number; give one, or {KEY} of a key with numbers swept before")
+            ExperimentProblem::new(
+                at,
+                "is no number; give one, or {KEY} of a key with numbers swept before",
+            )
         })
     }
 }

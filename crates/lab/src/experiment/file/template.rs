@@ -8,9 +8,9 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use super::check;
-use super::sweep::{Combination, Sweep};
-use super::{File, read};
-use crate::experiment::error::Problem;
+use super::sweep::{SweepCombination, SweptKeys};
+use super::{ExperimentFile, read};
+use crate::experiment::error::ExperimentProblem;
 use crate::experiment::value::text;
 use crate::sandbox::SCRATCH;
 use crate::trial::{ProgramPlan, Trial, address};
@@ -21,21 +21,21 @@ pub(crate) fn files() -> PathBuf {
 }
 
 /// A trial created from the file.
-pub(crate) struct Filled {
+pub(crate) struct FilledTemplate {
     pub(crate) trial: Trial,
     /// The combination of the trial, with the placeholders in the set keys replaced.
-    pub(crate) combination: Combination,
+    pub(crate) combination: SweepCombination,
     /// The indices of the file's programs that the trial starts.
     pub(crate) programs: Vec<usize>,
 }
 
 /// Creates and checks the trial for a combination.
 pub(crate) fn trial(
-    file: &File,
-    sweep: &Sweep,
-    mut combination: Combination,
-) -> Result<Filled, Problem> {
-    let mut scope = Scope::new(&combination.swept, file)?;
+    file: &ExperimentFile,
+    sweep: &SweptKeys,
+    mut combination: SweepCombination,
+) -> Result<FilledTemplate, ExperimentProblem> {
+    let mut scope = PlaceholderValues::new(&combination.swept, file)?;
     for (key, sets) in &mut combination.sets {
         let filled = scope.fill_table(key, sets)?;
         scope.values.extend(filled.clone());
@@ -63,16 +63,16 @@ pub(crate) fn trial(
             programs.push(i);
         }
     }
-    Ok(Filled { trial, combination, programs })
+    Ok(FilledTemplate { trial, combination, programs })
 }
 
 /// Whether a program runs for this combination.
 fn is_for(
     key: &str,
     program: &Value,
-    sweep: &Sweep,
-    combination: &Combination,
-) -> Result<bool, Problem> {
+    sweep: &SweptKeys,
+    combination: &SweepCombination,
+) -> Result<bool, ExperimentProblem> {
     let Some(only) = program.get("only") else { return Ok(true) };
     let key = format!("{key}.only");
     let only: BTreeMap<String, Vec<Value>> = read(&key, only.clone())?;
@@ -81,20 +81,20 @@ fn is_for(
 }
 
 /// The values of placeholders.
-struct Scope {
+struct PlaceholderValues {
     /// The values by name.
     values: BTreeMap<String, Value>,
 }
 
 /// A part of a text with placeholders.
-enum Piece<'a> {
+enum TemplatePiece<'a> {
     Text(&'a str),
     Placeholder(&'a str),
 }
 
-impl Scope {
+impl PlaceholderValues {
     /// The values that are known before any placeholder is replaced.
-    fn new(swept: &Table, file: &File) -> Result<Self, Problem> {
+    fn new(swept: &Table, file: &ExperimentFile) -> Result<Self, ExperimentProblem> {
         let mut values: BTreeMap<String, Value> = swept.clone().into_iter().collect();
         values.extend(addresses(file)?);
         values.insert("files".into(), path(&files()));
@@ -103,20 +103,22 @@ impl Scope {
         Ok(Self { values })
     }
 
-    fn fill_table(&self, key: &str, table: &Table) -> Result<Table, Problem> {
+    fn fill_table(&self, key: &str, table: &Table) -> Result<Table, ExperimentProblem> {
         let filled = table.iter().map(|(name, value)| {
             let at = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
             let value = self.fill(&at, value)?;
-            let value = if is_text(&at) { spelled(value) } else { value };
+            let value = if is_text(&at) { numbers_as_text(value) } else { value };
             Ok((name.clone(), value))
         });
         filled.collect()
     }
 
     /// The value with all placeholders replaced.
-    fn fill(&self, key: &str, value: &Value) -> Result<Value, Problem> {
+    fn fill(&self, key: &str, value: &Value) -> Result<Value, ExperimentProblem> {
         match value {
-            Value::String(text) => self.fill_text(text).map_err(|what| Problem::new(key, what)),
+            Value::String(text) => {
+                self.fill_text(text).map_err(|what| ExperimentProblem::new(key, what))
+            }
             Value::Array(items) => {
                 let items = items.iter().enumerate();
                 let items = items.map(|(i, item)| self.fill(&format!("{key}[{i}]"), item));
@@ -129,14 +131,14 @@ impl Scope {
 
     fn fill_text(&self, text: &str) -> Result<Value, String> {
         let pieces = pieces(text)?;
-        if let [Piece::Placeholder(name)] = pieces[..] {
+        if let [TemplatePiece::Placeholder(name)] = pieces[..] {
             return self.value(name).cloned();
         }
         let mut filled = String::new();
         for piece in pieces {
             match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Placeholder(name) => filled.push_str(&self.text(name)?),
+                TemplatePiece::Text(text) => filled.push_str(text),
+                TemplatePiece::Placeholder(name) => filled.push_str(&self.text(name)?),
             }
         }
         Ok(Value::String(filled))
@@ -164,7 +166,7 @@ fn path(path: &Path) -> Value {
 
 /// The address of each host on each of its links, named `HOST.LINK`. The hosts of links contain no
 /// placeholders.
-fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
+fn addresses(file: &ExperimentFile) -> Result<Vec<(String, Value)>, ExperimentProblem> {
     let mut addresses = Vec::new();
     // In the order of the trial's links.
     let names: BTreeSet<&String> = file.links.keys().collect();
@@ -173,7 +175,7 @@ fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
         let hosts = hosts.map(Vec::as_slice).unwrap_or_default();
         if ![0, 2].contains(&hosts.len()) {
             let what = format!("names {} hosts; a link joins two", hosts.len());
-            return Err(Problem::new(format!("links.{link}.hosts"), what));
+            return Err(ExperimentProblem::new(format!("links.{link}.hosts"), what));
         }
         for (end, host) in hosts.iter().filter_map(Value::as_str).enumerate() {
             if !file.hosts.contains_key(host) {
@@ -187,16 +189,16 @@ fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
 }
 
 /// Splits a text at its placeholders.
-fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+fn pieces(text: &str) -> Result<Vec<TemplatePiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
         let (before, braces) = rest.split_at(at);
         if !before.is_empty() {
-            pieces.push(Piece::Text(before));
+            pieces.push(TemplatePiece::Text(before));
         }
         if braces.starts_with("{{") || braces.starts_with("}}") {
-            pieces.push(Piece::Text(&braces[..1]));
+            pieces.push(TemplatePiece::Text(&braces[..1]));
             rest = &braces[2..];
             continue;
         }
@@ -204,11 +206,11 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
         let Some((name, after)) = inner.filter(|(name, _)| !name.contains('{')) else {
             return Err("has a single brace; write {{ or }} for a brace that is text".into());
         };
-        pieces.push(Piece::Placeholder(name));
+        pieces.push(TemplatePiece::Placeholder(name));
         rest = after;
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Text(rest));
+        pieces.push(TemplatePiece::Text(rest));
     }
     Ok(pieces)
 }
@@ -223,18 +225,18 @@ fn is_text(key: &str) -> bool {
 }
 
 /// The value with its numbers as text, and with nested lists flattened.
-fn spelled(value: Value) -> Value {
+fn numbers_as_text(value: Value) -> Value {
     match value {
         Value::Array(items) => {
-            let items = items.into_iter().flat_map(|item| match spelled(item) {
+            let items = items.into_iter().flat_map(|item| match numbers_as_text(item) {
                 Value::Array(items) => items,
                 item => vec![item],
             });
             Value::Array(items.collect())
         }
-        Value::Table(table) => {
-            Value::Table(table.into_iter().map(|(key, value)| (key, spelled(value))).collect())
-        }
+        Value::Table(table) => Value::Table(
+            table.into_iter().map(|(key, value)| (key, numbers_as_text(value))).collect(),
+        ),
         value => text(&value).map_or(value, Value::String),
     }
 }

@@ -3,52 +3,52 @@
 
 use toml::Table;
 
-use super::results::Results;
-use crate::experiment::file::compare::Compare;
+use super::results::ExperimentResults;
+use crate::experiment::file::compare::ComparisonDefinition;
 use crate::experiment::value::display;
 
 /// The groups of which each point has a valid trial.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison<'a> {
+pub struct ResultsComparison<'a> {
     /// What is compared.
-    pub compare: &'a Compare,
+    pub compare: &'a ComparisonDefinition,
     /// The swept keys but the one that is compared.
     pub keys: Vec<&'a str>,
     /// The complete groups, in their order.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ComparedGroup>,
     /// How many groups have trials, but not a valid one of each point.
     pub incomplete: usize,
 }
 
 /// The points of a group: the value of the key, and the measured one if there is a valid trial.
-type Members = Vec<(String, Option<f64>)>;
+type ComparedPoints = Vec<(String, Option<f64>)>;
 
 /// A group of points.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct ComparedGroup {
     /// The values of the other swept keys, as text.
     pub settings: Vec<String>,
     /// The value of the key with the least measured value, among the others.
     pub best: String,
     /// The least measured value of the others.
-    pub least: f64,
+    pub least_of_others: f64,
     /// The measured value that is compared.
     pub value: f64,
     /// What it is divided by that of each of the limits, in their order.
     pub ratios: Vec<f64>,
 }
 
-impl Group {
+impl ComparedGroup {
     /// What the value is divided by the least of the others.
     pub fn over_best(&self) -> f64 {
-        self.value / self.least
+        self.value / self.least_of_others
     }
 }
 
-impl Comparison<'_> {
+impl ResultsComparison<'_> {
     /// How many groups are within the share of the best of the others.
     pub fn near_best(&self) -> usize {
-        let is_near = |group: &&Group| group.over_best() <= 1.0 + self.compare.best;
+        let is_near = |group: &&ComparedGroup| group.over_best() <= 1.0 + self.compare.best;
         self.groups.iter().filter(is_near).count()
     }
 
@@ -59,19 +59,19 @@ impl Comparison<'_> {
     }
 
     /// By what a group exceeds the limit that it exceeds most, as a factor; at most 1: none.
-    pub fn excess(&self, group: &Group) -> f64 {
+    pub fn excess(&self, group: &ComparedGroup) -> f64 {
         let limits = self.compare.limits.values().zip(&group.ratios);
         let excess = limits.map(|(limit, ratio)| ratio / (1.0 + limit));
         excess.fold(group.over_best() / (1.0 + self.compare.best), f64::max)
     }
 }
 
-impl Results {
+impl ExperimentResults {
     /// The comparison that the experiment asks for, of the medians or means over repetitions.
-    pub fn comparison(&self) -> Option<Comparison<'_>> {
+    pub fn comparison(&self) -> Option<ResultsComparison<'_>> {
         let compare = self.compare.as_ref()?;
         let metric = self.values.iter().position(|metric| metric.name == compare.value)?;
-        let mut groups: Vec<(Table, Members)> = Vec::new();
+        let mut groups: Vec<(Table, ComparedPoints)> = Vec::new();
         for summary in self.summaries() {
             let mut others = summary.point.clone();
             let own = others.remove(&compare.key).map(|own| display(&own)).unwrap_or_default();
@@ -84,17 +84,17 @@ impl Results {
         let size = groups.iter().map(|(_, members)| members.len()).max().unwrap_or_default();
         let all = groups.len();
         let complete = groups.into_iter().filter(|(_, members)| members.len() == size);
-        let groups: Vec<Group> =
+        let groups: Vec<ComparedGroup> =
             complete.filter_map(|(point, members)| compare.group(&point, &members)).collect();
         let incomplete = all - groups.len();
         let keys = self.keys.iter().filter(|key| **key != compare.key).map(String::as_str);
-        Some(Comparison { compare, keys: keys.collect(), groups, incomplete })
+        Some(ResultsComparison { compare, keys: keys.collect(), groups, incomplete })
     }
 }
 
-impl Compare {
+impl ComparisonDefinition {
     /// The group of these members; `None` if one of them has no valid trial.
-    fn group(&self, point: &Table, members: &[(String, Option<f64>)]) -> Option<Group> {
+    fn group(&self, point: &Table, members: &[(String, Option<f64>)]) -> Option<ComparedGroup> {
         let members: Option<Vec<(&String, f64)>> =
             members.iter().map(|(name, value)| Some((name, (*value)?))).collect();
         let members = members?;
@@ -105,6 +105,12 @@ impl Compare {
         let ratios: Option<Vec<f64>> =
             self.limits.keys().map(|name| Some(value / find(name)?)).collect();
         let settings = point.values().map(display).collect();
-        Some(Group { settings, best: (*best).clone(), least: *least, value, ratios: ratios? })
+        Some(ComparedGroup {
+            settings,
+            best: (*best).clone(),
+            least_of_others: *least,
+            value,
+            ratios: ratios?,
+        })
     }
 }

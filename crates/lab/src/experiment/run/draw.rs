@@ -1,44 +1,47 @@
 //! Draws the graphs of an experiment.
 
-use chart::{Axis, Chart, ChartError, Colour, Curve, Marks, Panel};
+use chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartError, ChartPanel, CurveMarks};
 use toml::Value;
 
-use super::results::Results;
-use super::summary::Summary;
-use crate::experiment::file::plot::Plot;
-use crate::experiment::statistic::Spread;
+use super::results::ExperimentResults;
+use super::summary::PointSummary;
+use crate::experiment::file::plot::PlotDefinition;
+use crate::experiment::statistic::SampleSpread;
 use crate::experiment::value::display;
-use crate::experiment::{Experiment, Metric, Point};
+use crate::experiment::{Experiment, ExperimentMetric, SweepPoint};
 
 /// A point in a graph: its panel, its line, its position, the measurement and the prediction.
-struct Dot<'a> {
+struct PlotPoint<'a> {
     panel: Option<&'a Value>,
     line: Option<&'a Value>,
     x: f64,
-    measured: Option<Spread>,
+    measured: Option<SampleSpread>,
     predicted: Option<f64>,
 }
 
 /// An axis with whole numbers up to this has a tick for each, or nearly so.
 const MAX_WHOLE: f64 = 10.0;
 
-impl Plot {
+impl PlotDefinition {
     /// Draws the graph as SVG.
     pub(crate) fn draw(
         &self,
         experiment: &Experiment,
-        results: &Results,
+        results: &ExperimentResults,
     ) -> Result<String, ChartError> {
         let dots = self.dots(experiment, results);
         let lines = distinct(dots.iter().map(|dot| dot.line));
         let x = x_axis(&self.x, &dots);
         let panels = distinct(dots.iter().map(|dot| dot.panel)).into_iter().map(|panel| {
-            let dots: Vec<&Dot<'_>> = dots.iter().filter(|dot| dot.panel == panel).collect();
+            let dots: Vec<&PlotPoint<'_>> = dots.iter().filter(|dot| dot.panel == panel).collect();
             let curves = curves(&lines, &dots, self.prediction(results));
-            let y = Axis::from_zero(&self.y_label(results), curves.iter().flat_map(Curve::values));
+            let y = ChartAxis::from_zero(
+                &self.y_label(results),
+                curves.iter().flat_map(ChartCurve::values),
+            );
             let each = self.each.as_ref().zip(panel);
             let title = each.map(|(key, value)| format!("{key} = {}", display(value)));
-            Panel { title: title.unwrap_or_default(), x: x.clone(), y, curves }
+            ChartPanel { title: title.unwrap_or_default(), x: x.clone(), y, curves }
         });
         let legend = self.lines.as_ref().map(|key| format!("{key}:")).unwrap_or_default();
         let note = self.note(experiment, results);
@@ -46,7 +49,11 @@ impl Plot {
     }
 
     /// The points, from left to right.
-    fn dots<'a>(&self, experiment: &'a Experiment, results: &'a Results) -> Vec<Dot<'a>> {
+    fn dots<'a>(
+        &self,
+        experiment: &'a Experiment,
+        results: &'a ExperimentResults,
+    ) -> Vec<PlotPoint<'a>> {
         let metric = results.values.iter().position(|metric| metric.name == self.y);
         let points = summarized(experiment, results);
         let dots = points.into_iter().filter(|(point, _)| self.shows(point)).filter_map(
@@ -55,16 +62,16 @@ impl Plot {
                 let x = self.x(&point.combination)?;
                 let metric = metric?;
                 let (measured, predicted) = (summary.values[metric], summary.predictions[metric]);
-                Some(Dot { panel, line, x, measured, predicted })
+                Some(PlotPoint { panel, line, x, measured, predicted })
             },
         );
-        let mut dots: Vec<Dot<'_>> = dots.collect();
+        let mut dots: Vec<PlotPoint<'_>> = dots.collect();
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots
     }
 
     /// A note on the invalid trials of the graph's points.
-    fn note(&self, experiment: &Experiment, results: &Results) -> String {
+    fn note(&self, experiment: &Experiment, results: &ExperimentResults) -> String {
         let points = summarized(experiment, results);
         let shown = points.into_iter().filter(|(point, _)| self.shows(point));
         let (trials, invalid) = shown.fold((0, 0), |(trials, invalid), (_, summary)| {
@@ -76,16 +83,16 @@ impl Plot {
         format!("{invalid} of {trials} trials are invalid, as the emulator was late, and left out")
     }
 
-    fn y_label(&self, results: &Results) -> String {
-        self.metric(results).map(Metric::label).unwrap_or_default()
+    fn y_label(&self, results: &ExperimentResults) -> String {
+        self.metric(results).map(ExperimentMetric::label).unwrap_or_default()
     }
 
     /// What the predictions are called.
-    fn prediction(&self, results: &Results) -> &'static str {
-        self.metric(results).map(Metric::prediction).unwrap_or_default()
+    fn prediction(&self, results: &ExperimentResults) -> &'static str {
+        self.metric(results).map(ExperimentMetric::prediction).unwrap_or_default()
     }
 
-    fn metric<'a>(&self, results: &'a Results) -> Option<&'a Metric> {
+    fn metric<'a>(&self, results: &'a ExperimentResults) -> Option<&'a ExperimentMetric> {
         results.values.iter().find(|metric| metric.name == self.y)
     }
 }
@@ -93,8 +100,8 @@ impl Plot {
 /// The points of which a trial has run, with their summaries.
 fn summarized<'a>(
     experiment: &'a Experiment,
-    results: &'a Results,
-) -> Vec<(&'a Point, Summary<'a>)> {
+    results: &'a ExperimentResults,
+) -> Vec<(&'a SweepPoint, PointSummary<'a>)> {
     let mut points = experiment.points.iter();
     let summaries = results.summaries().into_iter();
     summaries
@@ -103,17 +110,17 @@ fn summarized<'a>(
 }
 
 /// The curves of a panel: the measurements, and the predictions on top of them.
-fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>], prediction: &str) -> Vec<Curve> {
+fn curves(lines: &[Option<&Value>], dots: &[&PlotPoint<'_>], prediction: &str) -> Vec<ChartCurve> {
     let of = |line| dots.iter().copied().filter(move |dot| dot.line == line);
     let each = || lines.iter().copied().enumerate();
     let measured = each().flat_map(|(colour, line)| measured(line, colour, of(line)));
     let predicted = each().map(|(colour, line)| predicted(line, colour, of(line), prediction));
-    let mut predicted: Vec<Curve> = predicted.collect();
+    let mut predicted: Vec<ChartCurve> = predicted.collect();
     // A prediction that is the same for all lines is drawn once.
     if predicted.len() > 1 && predicted.iter().all(|curve| curve.points == predicted[0].points) {
         predicted.truncate(1);
         prediction.clone_into(&mut predicted[0].name);
-        predicted[0].colour = Colour::Neutral;
+        predicted[0].colour = ChartColor::Neutral;
     }
     measured.chain(predicted).filter(|curve| !curve.points.is_empty()).collect()
 }
@@ -122,21 +129,21 @@ fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>], prediction: &str) -> Vec<
 fn measured<'a>(
     line: Option<&Value>,
     colour: usize,
-    dots: impl Iterator<Item = &'a Dot<'a>>,
-) -> Vec<Curve> {
-    let dots: Vec<&Dot<'_>> = dots.collect();
+    dots: impl Iterator<Item = &'a PlotPoint<'a>>,
+) -> Vec<ChartCurve> {
+    let dots: Vec<&PlotPoint<'_>> = dots.collect();
     let parts = dots.split(|dot| dot.measured.is_none()).filter(|part| !part.is_empty());
-    let curve = |part: &[&Dot<'_>]| {
+    let curve = |part: &[&PlotPoint<'_>]| {
         let spreads = part.iter().filter_map(|dot| Some((dot.x, dot.measured?)));
         let (points, spread) =
             spreads.map(|(x, spread)| ((x, spread.middle), (spread.low, spread.high))).unzip();
         let name = line.map_or_else(|| String::from("measured"), display);
-        Curve {
+        ChartCurve {
             name,
-            colour: Colour::Nth(colour),
+            colour: ChartColor::Nth(colour),
             points,
             spread,
-            marks: Marks::All,
+            marks: CurveMarks::All,
             dashed: false,
         }
     };
@@ -146,17 +153,17 @@ fn measured<'a>(
 fn predicted<'a>(
     line: Option<&Value>,
     colour: usize,
-    dots: impl Iterator<Item = &'a Dot<'a>>,
+    dots: impl Iterator<Item = &'a PlotPoint<'a>>,
     prediction: &str,
-) -> Curve {
+) -> ChartCurve {
     let points = dots.filter_map(|dot| Some((dot.x, dot.predicted?))).collect();
     let name = line.map(|line| format!("{}, ", display(line))).unwrap_or_default() + prediction;
-    let (colour, marks) = (Colour::Nth(colour), Marks::None);
-    Curve { name, colour, points, spread: Vec::new(), marks, dashed: true }
+    let (colour, marks) = (ChartColor::Nth(colour), CurveMarks::None);
+    ChartCurve { name, colour, points, spread: Vec::new(), marks, dashed: true }
 }
 
 /// An axis of whole numbers if there are few, otherwise one that suits the span.
-fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
+fn x_axis(label: &str, dots: &[PlotPoint<'_>]) -> ChartAxis {
     let values = || dots.iter().map(|dot| dot.x);
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     if most <= MAX_WHOLE && values().all(|x| x.fract() == 0.0) {
@@ -165,9 +172,9 @@ fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
             clippy::cast_sign_loss,
             reason = "few and whole"
         )]
-        return Axis::whole(label, least as u32..=most as u32);
+        return ChartAxis::for_integers(label, least as u32..=most as u32);
     }
-    Axis::by_span(label, values())
+    ChartAxis::auto_scaled(label, values())
 }
 
 /// The distinct values, in the order of their first occurrence.

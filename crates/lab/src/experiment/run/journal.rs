@@ -14,15 +14,15 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use super::machine::Machine;
+use super::machine::MachineProperties;
 use crate::experiment::Experiment;
-use crate::experiment::error::RunError;
+use crate::experiment::error::ExperimentRunError;
 use crate::perform::is_late;
 
 /// A finished trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct TrialRecord {
     /// The repetition, from 1.
     pub repetition: usize,
     /// The values of the swept keys.
@@ -46,7 +46,7 @@ pub struct Record {
     pub invalid: bool,
 }
 
-impl Record {
+impl TrialRecord {
     /// Sets `invalid` by the current criteria.
     pub(crate) fn check_lateness(&mut self, keep_late: bool) {
         self.invalid = is_late(self.late_ms, self.missed) && !keep_late;
@@ -56,21 +56,21 @@ impl Record {
 /// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Heading {
+pub(crate) struct JournalHeader {
     /// The SHA-256 of the experiment's text.
     experiment: String,
     /// When the run began: UTC, RFC 3339.
     pub(crate) started: String,
-    pub(crate) machine: Machine,
+    pub(crate) machine: MachineProperties,
 }
 
 /// An open journal. It is locked against other runs.
-pub(crate) struct Journal {
+pub(crate) struct TrialJournal {
     path: PathBuf,
     file: File,
-    pub(crate) heading: Heading,
+    pub(crate) heading: JournalHeader,
     /// The record of each trial so far, in the order of the trials.
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<TrialRecord>,
 }
 
 /// How long to wait for an interrupted run to exit.
@@ -79,20 +79,23 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum length of a journal, in bytes.
 const MAX_LEN: u64 = 1 << 30;
 
-impl Journal {
+impl TrialJournal {
     /// Opens the journal in a directory, or begins a new one if it has no trial. An incomplete last
     /// line is removed.
-    pub(crate) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
+    pub(crate) fn open(
+        directory: &Path,
+        experiment: &Experiment,
+    ) -> Result<Self, ExperimentRunError> {
         let path = directory.join("trials.jsonl");
-        let failed = |error| RunError::Writing(path.clone(), error);
+        let failed = |error| ExperimentRunError::Writing(path.clone(), error);
         let mut file = open_file(&path).map_err(failed)?;
         if !lock(&file).map_err(failed)? {
-            return Err(RunError::Busy(path));
+            return Err(ExperimentRunError::Busy(path));
         }
         let bytes = read_all(&mut file).map_err(failed)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if whole == 0 && !is_torn_heading(&bytes) {
-            return Err(RunError::Broken(path, 1));
+            return Err(ExperimentRunError::Broken(path, 1));
         }
         let content = read_lines(&path, &bytes[..whole], experiment)?;
         let kept = if content.is_some() { whole as u64 } else { 0 };
@@ -100,43 +103,51 @@ impl Journal {
         if let Some((heading, records)) = content {
             return Ok(Self { path, file, heading, records });
         }
-        let heading = Heading::new(experiment);
+        let heading = JournalHeader::new(experiment);
         let mut journal = Self { path, file, heading: heading.clone(), records: Vec::new() };
         journal.write_line(&heading)?;
         Ok(journal)
     }
 
     /// Adds the trial with a number, from 0, and waits until it is on the disk.
-    pub(crate) fn append(&mut self, number: usize, record: Record) -> Result<(), RunError> {
+    pub(crate) fn append(
+        &mut self,
+        number: usize,
+        record: TrialRecord,
+    ) -> Result<(), ExperimentRunError> {
         self.write_line(&record)?;
-        take(&mut self.records, number, record);
+        keep_least_late(&mut self.records, number, record);
         Ok(())
     }
 
-    fn write_line(&mut self, content: &impl Serialize) -> Result<(), RunError> {
+    fn write_line(&mut self, content: &impl Serialize) -> Result<(), ExperimentRunError> {
         let line = serde_json::to_vec(content).map_err(io::Error::from);
         let written = line.and_then(|mut line| {
             line.push(b'\n');
             self.file.write_all(&line)?;
             self.file.sync_data()
         });
-        written.map_err(|error| RunError::Writing(self.path.clone(), error))
+        written.map_err(|error| ExperimentRunError::Writing(self.path.clone(), error))
     }
 }
 
-impl Heading {
+impl JournalHeader {
     fn new(experiment: &Experiment) -> Self {
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        Self { experiment: experiment.digest.clone(), started, machine: Machine::here() }
+        Self {
+            experiment: experiment.digest.clone(),
+            started,
+            machine: MachineProperties::current(),
+        }
     }
 
     /// Checks that it is of this experiment and this machine; `path` is for errors.
-    fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), RunError> {
+    fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), ExperimentRunError> {
         if self.experiment != experiment.digest {
-            return Err(RunError::Changed(path.to_owned()));
+            return Err(ExperimentRunError::Changed(path.to_owned()));
         }
-        if self.machine != Machine::here() {
-            return Err(RunError::Moved(path.to_owned()));
+        if self.machine != MachineProperties::current() {
+            return Err(ExperimentRunError::Moved(path.to_owned()));
         }
         Ok(())
     }
@@ -208,11 +219,11 @@ fn read_lines(
     path: &Path,
     bytes: &[u8],
     experiment: &Experiment,
-) -> Result<Option<(Heading, Vec<Record>)>, RunError> {
+) -> Result<Option<(JournalHeader, Vec<TrialRecord>)>, ExperimentRunError> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let Some(heading) = lines.next() else { return Ok(None) };
-    let heading: Heading =
-        serde_json::from_slice(heading).map_err(|_| RunError::Broken(path.to_owned(), 1))?;
+    let heading: JournalHeader = serde_json::from_slice(heading)
+        .map_err(|_| ExperimentRunError::Broken(path.to_owned(), 1))?;
     let mut lines = lines.peekable();
     // Without a trial, nothing is lost even if the experiment differs.
     if lines.peek().is_none() {
@@ -221,20 +232,20 @@ fn read_lines(
     heading.check(path, experiment)?;
     let mut records = Vec::new();
     for (place, line) in lines.enumerate() {
-        let broken = || RunError::Broken(path.to_owned(), place + 2);
+        let broken = || ExperimentRunError::Broken(path.to_owned(), place + 2);
         let number = experiment.next(&records).ok_or_else(broken)?;
         let record = serde_json::from_slice(line).ok();
         let record = record.filter(|record| experiment.is_of(number, record));
-        let mut record: Record = record.ok_or_else(broken)?;
+        let mut record: TrialRecord = record.ok_or_else(broken)?;
         record.check_lateness(experiment.keep_late);
-        take(&mut records, number, record);
+        keep_least_late(&mut records, number, record);
     }
     Ok(Some((heading, records)))
 }
 
 /// Adds a record. Of several attempts of a trial, the one with the least lateness is kept, whatever
 /// it measured.
-fn take(records: &mut Vec<Record>, number: usize, record: Record) {
+fn keep_least_late(records: &mut Vec<TrialRecord>, number: usize, record: TrialRecord) {
     let Some(best) = records.get_mut(number) else {
         records.push(record);
         return;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A machine. Unknown properties are "unknown".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct MachineProperties {
     /// The processor's model.
     pub cpu: String,
     /// How many threads it can run at once.
@@ -24,9 +24,9 @@ pub struct Machine {
     pub sunder: String,
 }
 
-impl Machine {
+impl MachineProperties {
     /// This machine.
-    pub fn here() -> Self {
+    pub fn current() -> Self {
         let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
             text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok())
         });

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::journal::{Journal, Record};
-use super::machine::Machine;
+use super::journal::{TrialJournal, TrialRecord};
+use super::machine::MachineProperties;
 use crate::experiment::error::ResultsError;
-use crate::experiment::file::compare::Compare;
-use crate::experiment::statistic::Statistic;
-use crate::experiment::{Experiment, Metric};
+use crate::experiment::file::compare::ComparisonDefinition;
+use crate::experiment::statistic::SummaryStatistic;
+use crate::experiment::{Experiment, ExperimentMetric};
 
 /// The results of an experiment: the document `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Results {
+pub struct ExperimentResults {
     /// The name of the experiment.
     pub name: String,
     /// Its description.
@@ -22,7 +22,7 @@ pub struct Results {
     pub repetitions: usize,
     /// How tables and graphs summarize the repetitions of a point.
     #[serde(default)]
-    pub statistic: Statistic,
+    pub statistic: SummaryStatistic,
     /// The experiment's seed, from which the links' seeds are derived.
     pub seed: u64,
     /// The SHA-256 of the experiment's text.
@@ -30,14 +30,14 @@ pub struct Results {
     /// When the run began: UTC, RFC 3339.
     pub started: String,
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineProperties,
     /// The swept keys.
     pub keys: Vec<String>,
     /// The measured quantities.
-    pub values: Vec<Metric>,
+    pub values: Vec<ExperimentMetric>,
     /// What is compared, if anything is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compare: Option<Compare>,
+    pub compare: Option<ComparisonDefinition>,
     /// The number of trials that have not run yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
@@ -45,17 +45,17 @@ pub struct Results {
     #[serde(default)]
     pub invalid: usize,
     /// The trials: repetition by repetition, in the order of the points.
-    pub trials: Vec<Record>,
+    pub trials: Vec<TrialRecord>,
 }
 
-impl Results {
-    pub(crate) fn new(experiment: &Experiment, journal: Journal) -> Self {
+impl ExperimentResults {
+    pub(crate) fn new(experiment: &Experiment, journal: TrialJournal) -> Self {
         let left = experiment.trials() - journal.records.len();
         let trials = journal.records.into_iter().enumerate();
         let mut trials: Vec<_> =
             trials.map(|(number, record)| (experiment.schedule.trial(number), record)).collect();
         trials.sort_by_key(|(place, _)| *place);
-        let trials: Vec<Record> = trials.into_iter().map(|(_, record)| record).collect();
+        let trials: Vec<TrialRecord> = trials.into_iter().map(|(_, record)| record).collect();
         Self {
             name: experiment.name.clone(),
             about: experiment.about.clone(),
@@ -103,7 +103,7 @@ impl Results {
     }
 }
 
-fn invalid(trials: &[Record]) -> usize {
+fn invalid(trials: &[TrialRecord]) -> usize {
     trials.iter().filter(|trial| trial.invalid).count()
 }
 

@@ -4,21 +4,27 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::results::Results;
-use crate::experiment::error::RunError;
+use super::results::ExperimentResults;
+use crate::experiment::error::ExperimentRunError;
 use crate::experiment::value::display;
-use crate::experiment::{Compare, Comparison, Experiment, Metric, columns};
+use crate::experiment::{
+    ComparisonDefinition, Experiment, ExperimentMetric, ResultsComparison, columns,
+};
 
-impl Results {
+impl ExperimentResults {
     /// Writes the documents and graphs into a directory and replaces existing ones.
     ///
     /// # Errors
     /// If they cannot be written, or a graph cannot be drawn.
-    pub fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
+    pub fn write(
+        &self,
+        experiment: &Experiment,
+        directory: &Path,
+    ) -> Result<(), ExperimentRunError> {
         let write = |name: &str, bytes: io::Result<Vec<u8>>| {
             let path = directory.join(name);
             let written = bytes.and_then(|bytes| replace(&path, &bytes));
-            written.map_err(|error| RunError::Writing(path, error))
+            written.map_err(|error| ExperimentRunError::Writing(path, error))
         };
         write("results.csv", self.csv())?;
         write("results.json", self.json())?;
@@ -47,7 +53,7 @@ impl Results {
             row.extend(
                 self.keys.iter().map(|key| trial.point.get(key).map(display).unwrap_or_default()),
             );
-            for Metric { name, .. } in &self.values {
+            for ExperimentMetric { name, .. } in &self.values {
                 row.push(number(trial.values.get(name)));
                 row.push(number(trial.predictions.get(name)));
             }
@@ -62,8 +68,8 @@ impl Results {
 }
 
 /// A row for each complete group.
-fn comparison_csv(comparison: &Comparison<'_>) -> io::Result<Vec<u8>> {
-    let Compare { of, value, limits, .. } = comparison.compare;
+fn comparison_csv(comparison: &ResultsComparison<'_>) -> io::Result<Vec<u8>> {
+    let ComparisonDefinition { of, value, limits, .. } = comparison.compare;
     let mut table = csv::Writer::from_writer(Vec::new());
     let mut head: Vec<String> = comparison.keys.iter().map(ToString::to_string).collect();
     head.extend(["best".into(), format!("{value}_best"), format!("{value}_{of}")]);
@@ -73,7 +79,7 @@ fn comparison_csv(comparison: &Comparison<'_>) -> io::Result<Vec<u8>> {
     for group in &comparison.groups {
         let mut row = group.settings.clone();
         row.push(group.best.clone());
-        let numbers = [group.least, group.value, group.over_best()];
+        let numbers = [group.least_of_others, group.value, group.over_best()];
         row.extend(numbers.iter().chain(&group.ratios).map(f64::to_string));
         table.write_record(row)?;
     }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::datagrams::{Arrivals, Flow, HEADERS};
-use super::{Driver, Values, no_hosts, options};
-use crate::link::{Conditions, Direction};
-use crate::network::Network;
+use super::datagrams::{DatagramArrivals, DatagramFlow, HEADERS};
+use super::{DriverValues, MeasurementDriver, no_hosts, options};
+use crate::link::{EmulatedLinkConditions, LinkDirection};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "accuracy",
     values: &[
         "offered",
@@ -40,7 +40,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Options {
+struct AccuracyOptions {
     /// Packets for the delay, one a millisecond.
     delays: u32,
     /// Packets for the delay, one each millisecond.
@@ -49,7 +49,7 @@ struct Options {
     rate_s: f64,
 }
 
-impl Default for Options {
+impl Default for AccuracyOptions {
     fn default() -> Self {
         Self { delays: 1000, losses: 0, rate_s: 0.0 }
     }
@@ -68,7 +68,7 @@ const MAX_PACKETS: u32 = 10_000_000;
 const MAX_SECONDS: f64 = 60.0;
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { delays, losses, rate_s } = options(table)?;
+    let AccuracyOptions { delays, losses, rate_s } = options(table)?;
     if delays.max(losses) > MAX_PACKETS {
         return Err(format!("delays and losses must be {MAX_PACKETS} packets at most"));
     }
@@ -78,32 +78,33 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: AccuracyOptions = options(table)?;
     let (link, ends) = network.only_link().ok_or("this driver needs a network of one link")?;
     let [from, to] = ends.map(|end| network.host(end));
     let (Some(from), Some(to)) = (from, to) else { return Err("the link has no hosts".into()) };
     let address = network.address(to.name(), link).ok_or("the link has no address")?;
     let mut address = SocketAddr::new(address.into(), 9000);
-    let conditions = network.conditions(link, Direction::Forward).ok_or("the link is gone")?;
+    let conditions = network.conditions(link, LinkDirection::Forward).ok_or("the link is gone")?;
 
-    let mut run = |flow: Flow| {
+    let mut run = |flow: DatagramFlow| {
         // Each flow has its own port, so that a late packet is not counted in the next flow.
         address.set_port(address.port() + 1);
-        flow.run(from, to, address, quiet(&conditions))
+        flow.run(from, to, address, quiet_timeout(&conditions))
     };
     let mut values = BTreeMap::new();
     let io = |error: io::Error| format!("the measuring packets failed: {error}");
     if options.delays > 0 {
-        let arrivals = run(Flow { count: options.delays, payload: SHORT, batch: 1, rate: 1000.0 })
-            .map_err(io)?;
+        let arrivals =
+            run(DatagramFlow { count: options.delays, payload: SHORT, batch: 1, rate: 1000.0 })
+                .map_err(io)?;
         delay(&arrivals, &conditions, &mut values);
     }
     if options.losses > 0 {
         let rate = packets_per_second(&conditions, SHORT)
             .map_or(MAX_PACKETS_PER_SECOND, |rate| (0.8 * rate).min(MAX_PACKETS_PER_SECOND));
-        let arrivals =
-            run(Flow { count: options.losses, payload: SHORT, batch: 1, rate }).map_err(io)?;
+        let arrivals = run(DatagramFlow { count: options.losses, payload: SHORT, batch: 1, rate })
+            .map_err(io)?;
         loss(&arrivals, &conditions, &mut values);
     }
     if options.rate_s > 0.0 {
@@ -120,29 +121,33 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         let count = (rate * options.rate_s) as u32;
         let batch = if full > 20_000.0 { 40 } else { 1 };
         // A lost packet has used the link. Without losses it arrives and is counted.
-        let lossless = Conditions { loss: 0.0, burst: None, ..conditions };
+        let lossless = EmulatedLinkConditions { loss: 0.0, burst: None, ..conditions };
         let link = network.link(link).ok_or("the link is gone")?;
-        link.set(Direction::Forward, lossless).map_err(|error| error.to_string())?;
-        let arrivals = run(Flow { count, payload, batch, rate }).map_err(io)?;
+        link.set(LinkDirection::Forward, lossless).map_err(|error| error.to_string())?;
+        let arrivals = run(DatagramFlow { count, payload, batch, rate }).map_err(io)?;
         values.insert("offered", arrivals.offered_mbit(HEADERS));
         values.insert("carried", arrivals.rate_mbit(HEADERS));
     }
-    Ok(Values::Named(values))
+    Ok(DriverValues::Named(values))
 }
 
 /// How long a datagram can be in flight, and half a second for the machine.
-fn quiet(conditions: &Conditions) -> Duration {
+fn quiet_timeout(conditions: &EmulatedLinkConditions) -> Duration {
     let longest =
         conditions.delay_ms + conditions.jitter_ms + conditions.reorder_ms + conditions.queue_ms;
     Duration::from_secs_f64(longest / 1000.0 + 0.5)
 }
 
-fn packets_per_second(conditions: &Conditions, payload: usize) -> Option<f64> {
+fn packets_per_second(conditions: &EmulatedLinkConditions, payload: usize) -> Option<f64> {
     conditions.rate_mbit.map(|rate| rate * 1e6 / (8.0 * (payload + HEADERS) as f64))
 }
 
 /// The delay, and the median and the 99th percentile of its deviation from the requested delay.
-fn delay(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'static str, f64>) {
+fn delay(
+    arrivals: &DatagramArrivals,
+    conditions: &EmulatedLinkConditions,
+    values: &mut BTreeMap<&'static str, f64>,
+) {
     let bits = packets_per_second(conditions, SHORT).map_or(0.0, |rate| 1000.0 / rate);
     let delays: Vec<f64> = arrivals.delays_ms().map(|delay| delay - bits).collect();
     let off: Vec<f64> = delays.iter().map(|delay| (delay - conditions.delay_ms).abs()).collect();
@@ -153,7 +158,11 @@ fn delay(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'s
 
 /// The loss, and its deviation from the requested loss in standard deviations: below 2.576 in 99 %
 /// of cases.
-fn loss(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'static str, f64>) {
+fn loss(
+    arrivals: &DatagramArrivals,
+    conditions: &EmulatedLinkConditions,
+    values: &mut BTreeMap<&'static str, f64>,
+) {
     let n = f64::from(arrivals.sent);
     let measured = 1.0 - f64::from(arrivals.distinct) / n;
     let p = conditions.loss;

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Driver, Values, host, no_hosts, options};
-use crate::host::Host;
-use crate::link::Direction;
-use crate::network::Network;
-use crate::perform::program::Program;
+use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use crate::host::EmulatedHost;
+use crate::link::LinkDirection;
+use crate::network::EmulatedNetwork;
+use crate::perform::program::ProgramProcess;
 use crate::sandbox;
-use examples::{Example, Function};
+use examples::{ComputedFunction, FunctionExample};
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "compute",
     values: &[],
     hosts: &["garbler", "evaluator"],
@@ -37,7 +37,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct ComputeDriverOptions {
     /// The program.
     sunder: String,
     /// The parties' hosts.
@@ -46,7 +46,7 @@ struct Options {
     /// Where the garbler listens.
     address: SocketAddr,
     /// What they compute.
-    circuit: Function,
+    circuit: ComputedFunction,
     /// What both are told besides.
     #[serde(default)]
     arguments: Vec<String>,
@@ -67,19 +67,19 @@ const MAX_LIMIT_S: f64 = 3600.0;
 const FAILED: i32 = 1;
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { limit_s, .. } = options(table)?;
+    let ComputeDriverOptions { limit_s, .. } = options(table)?;
     if limit_s > 0.0 && limit_s <= MAX_LIMIT_S {
         return Ok(());
     }
     Err(format!("limit_s is {limit_s}; it must be above 0 and at most {MAX_LIMIT_S}"))
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: ComputeDriverOptions = options(table)?;
     let example = options.circuit.example();
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).map_err(|error| error.to_string())?;
     let start = |role, host, input: &str, more: &[String]| {
-        Party::start(role, host, &options, directory.path(), input, more)
+        RunningParty::start(role, host, &options, directory.path(), input, more)
     };
     let [garbler_host, evaluator_host] =
         [host(network, &options.garbler)?, host(network, &options.evaluator)?];
@@ -96,32 +96,32 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     for party in [&mut evaluator, &mut garbler] {
         if !party.is_done(deadline, options.may_fail)? {
             let content = json!({ "time_s": options.limit_s });
-            return Ok(Values::Document { content, is_whole: false });
+            return Ok(DriverValues::Document { content, is_whole: false });
         }
     }
     let [garbler, evaluator] = [garbler.document(&example)?, evaluator.document(&example)?];
     let time_s = time(&evaluator).ok_or("the evaluator does not say how long its phases took")?;
     let mut content = json!({ "time_s": time_s });
-    if let Some(least_s) = least(network, &options.garbler, &evaluator) {
+    if let Some(least_s) = minimum_time(network, &options.garbler, &evaluator) {
         content["least_s"] = json!(least_s);
         content["over"] = json!(time_s / least_s);
     }
     content["garbler"] = garbler;
     content["evaluator"] = evaluator;
-    Ok(Values::Document { content, is_whole: true })
+    Ok(DriverValues::Document { content, is_whole: true })
 }
 
 /// A party that runs.
-struct Party {
+struct RunningParty {
     role: &'static str,
-    program: Program,
+    program: ProgramProcess,
 }
 
-impl Party {
+impl RunningParty {
     fn start(
         role: &'static str,
-        host: &Host,
-        options: &Options,
+        host: &EmulatedHost,
+        options: &ComputeDriverOptions,
         directory: &Path,
         input: &str,
         more: &[String],
@@ -139,7 +139,8 @@ impl Party {
         let mut command: Vec<String> = command.map(str::to_owned).collect();
         command.extend_from_slice(&options.arguments);
         command.extend_from_slice(more);
-        let program = Program::start(host, &command, &path("output"), Some(&path("errors")))?;
+        let program =
+            ProgramProcess::start(host, &command, &path("output"), Some(&path("errors")))?;
         Ok(Self { role, program })
     }
 
@@ -155,7 +156,7 @@ impl Party {
     }
 
     /// What it printed, with the phases by their names, if its output is right.
-    fn document(&self, example: &Example) -> Result<Value, String> {
+    fn document(&self, example: &FunctionExample) -> Result<Value, String> {
         let role = self.role;
         let mut document: Value = serde_json::from_str(&self.program.output()?)
             .map_err(|error| format!("the {role} printed no document: {error}"))?;
@@ -185,9 +186,9 @@ fn time(party: &Value) -> Option<f64> {
 
 /// A round trip of the only link, and what it takes to send the bytes of the direction that takes
 /// longer, in seconds.
-fn least(network: &Network, garbler: &str, evaluator: &Value) -> Option<f64> {
+fn minimum_time(network: &EmulatedNetwork, garbler: &str, evaluator: &Value) -> Option<f64> {
     let (link, hosts) = network.only_link()?;
-    let mut directions = [Direction::Forward, Direction::Back];
+    let mut directions = [LinkDirection::Forward, LinkDirection::Back];
     if hosts[0] != garbler {
         directions.reverse();
     }

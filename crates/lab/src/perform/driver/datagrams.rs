@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
-use crate::host::Host;
+use crate::host::EmulatedHost;
 
 /// The minimum payload, in bytes: a number and a timestamp.
 const STAMP: usize = 12;
@@ -21,7 +21,7 @@ pub(super) const HEADERS: usize = 20 + 8;
 
 /// A flow of datagrams.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flow {
+pub(super) struct DatagramFlow {
     /// The number of datagrams.
     pub(super) count: u32,
     /// Bytes in each, without the IP and UDP headers.
@@ -34,15 +34,15 @@ pub(super) struct Flow {
 
 /// Sends datagrams.
 #[derive(Debug)]
-struct Sender(UdpSocket);
+struct NumberedDatagramSender(UdpSocket);
 
 /// Receives datagrams.
 #[derive(Debug)]
-struct Receiver(UdpSocket);
+struct NumberedDatagramReceiver(UdpSocket);
 
 /// The datagrams that arrived.
 #[derive(Debug)]
-pub(super) struct Arrivals {
+pub(super) struct DatagramArrivals {
     /// The number of datagrams sent.
     pub(super) sent: u32,
     payload: usize,
@@ -54,18 +54,18 @@ pub(super) struct Arrivals {
     pub(super) distinct: u32,
 }
 
-impl Flow {
+impl DatagramFlow {
     /// Sends the flow from one host to an address of another. Stops when all datagrams have
     /// arrived, or when none has arrived for the time `quiet` after the last was sent.
     pub(super) fn run(
         self,
-        from: &Host,
-        to: &Host,
+        from: &EmulatedHost,
+        to: &EmulatedHost,
         address: SocketAddr,
         quiet: Duration,
-    ) -> io::Result<Arrivals> {
-        let receiver = to.run(|| Receiver::new(address))??;
-        let sender = from.run(|| Sender::new(address))??;
+    ) -> io::Result<DatagramArrivals> {
+        let receiver = to.run(|| NumberedDatagramReceiver::new(address))??;
+        let sender = from.run(|| NumberedDatagramSender::new(address))??;
         thread::scope(|scope| {
             let (done, all_sent) = mpsc::channel();
             let arrivals = scope.spawn(move || receiver.receive(self, quiet, &all_sent));
@@ -77,14 +77,14 @@ impl Flow {
     }
 }
 
-impl Sender {
+impl NumberedDatagramSender {
     fn new(to: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(to)?;
         Ok(Self(socket))
     }
 
-    fn send(&self, Flow { count, payload, batch, rate }: Flow) -> io::Result<()> {
+    fn send(&self, DatagramFlow { count, payload, batch, rate }: DatagramFlow) -> io::Result<()> {
         set(&self.0, libc::UDP_SEGMENT, payload)?;
         let start = Instant::now();
         let mut buffer = vec![0; payload.max(STAMP) * batch as usize];
@@ -106,7 +106,7 @@ impl Sender {
     }
 }
 
-impl Receiver {
+impl NumberedDatagramReceiver {
     fn new(at: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
@@ -116,12 +116,12 @@ impl Receiver {
 
     fn receive(
         &self,
-        Flow { count, payload, .. }: Flow,
+        DatagramFlow { count, payload, .. }: DatagramFlow,
         quiet: Duration,
         all_sent: &mpsc::Receiver<()>,
-    ) -> io::Result<Arrivals> {
+    ) -> io::Result<DatagramArrivals> {
         self.0.set_read_timeout(Some(quiet))?;
-        let mut arrivals = Arrivals::none(count, payload);
+        let mut arrivals = DatagramArrivals::none(count, payload);
         let mut buffer = vec![0; 1 << 16];
         let mut is_sent = false;
         while arrivals.distinct < count {
@@ -146,7 +146,7 @@ impl Receiver {
     }
 }
 
-impl Arrivals {
+impl DatagramArrivals {
     fn none(sent: u32, payload: usize) -> Self {
         Self { sent, payload, each: Vec::new(), seen: vec![false; sent as usize], distinct: 0 }
     }

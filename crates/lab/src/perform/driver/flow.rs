@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::datagrams::{Flow, HEADERS};
-use super::{Driver, Values, host, no_hosts, options};
+use super::datagrams::{DatagramFlow, HEADERS};
+use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::channel_model;
-use crate::host::Host;
-use crate::link::{Direction, Link};
-use crate::network::Network;
+use crate::host::EmulatedHost;
+use crate::link::{EmulatedLink, LinkDirection};
+use crate::network::EmulatedNetwork;
 use crate::trial::{self, LinkPlan};
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "flow",
     values: &["carried", "loss", "delay", "least", "uneven"],
     hosts: &["from", "to"],
@@ -31,7 +31,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct FlowOptions {
     /// The sending host.
     from: String,
     /// The receiving host and its address.
@@ -54,21 +54,21 @@ struct Options {
 const MAX_SECONDS: f64 = 600.0;
 
 /// The port for datagrams that measure a link alone.
-const ALONE_PORT: u16 = 9100;
+const SINGLE_LINK_PORT: u16 = 9100;
 
 /// The maximum rate of datagrams that are passed to the kernel one by one, per second. Each takes
 /// about 20 µs for a TUN device.
 const MAX_SINGLE_RATE: f64 = 25_000.0;
 
 /// How many datagrams measure the delay of a link alone, and how many of them are sent per second.
-const ALONE: u32 = 50;
-const ALONE_RATE: f64 = 100.0;
+const SINGLE_LINK_DATAGRAMS: u32 = 50;
+const SINGLE_LINK_RATE: f64 = 100.0;
 
 /// How long to wait for further datagrams after the last one was sent.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(700);
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { payload, load, mu, kappa, seconds, warm_up_s, .. } = options(table)?;
+    let FlowOptions { payload, load, mu, kappa, seconds, warm_up_s, .. } = options(table)?;
     if !(12..=65_507).contains(&payload) {
         return Err(format!("payload is {payload}; it must be from 12 to 65507"));
     }
@@ -88,8 +88,8 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: FlowOptions = options(table)?;
     let (from, to) = (host(network, &options.from)?, host(network, &options.to)?);
     let channels = channel_model::channels(network.plans())
         .ok_or("this driver needs links, each with a rate")?;
@@ -100,7 +100,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let failed = |error: io::Error| format!("the datagrams failed: {error}");
     let mut values = BTreeMap::new();
     if let Some(kappa) = options.kappa {
-        let delays = delays_alone(network, from, to).map_err(failed)?;
+        let delays = single_link_delays(network, from, to).map_err(failed)?;
         let channels = channel_model::with_delays(&channels, &delays);
         let least =
             channels.and_then(|channels| channel_model::min_delay(&channels, kappa, options.mu));
@@ -112,7 +112,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
         let count = ((rate * seconds) as u32).max(1);
         let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
-        let flow = Flow { count, payload: options.payload, batch, rate };
+        let flow = DatagramFlow { count, payload: options.payload, batch, rate };
         flow.run(from, to, address, QUIET_TIMEOUT)
     };
     if options.warm_up_s > 0.0 {
@@ -129,16 +129,25 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
     let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
     values.insert("uneven", unevenness(&used, &best));
-    Ok(Values::Named(values))
+    Ok(DriverValues::Named(values))
 }
 
 /// The mean delay of full packets on each link, in ms.
-fn delays_alone(network: &Network, from: &Host, to: &Host) -> io::Result<Vec<f64>> {
+fn single_link_delays(
+    network: &EmulatedNetwork,
+    from: &EmulatedHost,
+    to: &EmulatedHost,
+) -> io::Result<Vec<f64>> {
     let alone = |(index, plan): (usize, &LinkPlan)| {
         let end = usize::from(plan.hosts[1] == to.name());
-        let address = SocketAddr::new(trial::address(index, end).into(), ALONE_PORT);
+        let address = SocketAddr::new(trial::address(index, end).into(), SINGLE_LINK_PORT);
         let payload = plan.mtu as usize - HEADERS;
-        let flow = Flow { count: ALONE, payload, batch: 1, rate: ALONE_RATE };
+        let flow = DatagramFlow {
+            count: SINGLE_LINK_DATAGRAMS,
+            payload,
+            batch: 1,
+            rate: SINGLE_LINK_RATE,
+        };
         let arrivals = flow.run(from, to, address, QUIET_TIMEOUT)?;
         let delays: Vec<f64> = arrivals.delays_ms().collect();
         Ok(delays.iter().sum::<f64>() / delays.len().max(1) as f64)
@@ -147,9 +156,10 @@ fn delays_alone(network: &Network, from: &Host, to: &Host) -> io::Result<Vec<f64
 }
 
 /// The bytes that each link would have delivered without losses.
-fn carried(network: &Network) -> Vec<f64> {
-    let carried = |(link, plan): (&Link, &LinkPlan)| {
-        link.counts(Direction::Forward).delivered_bytes as f64 / (1.0 - plan.conditions()[0].loss)
+fn carried(network: &EmulatedNetwork) -> Vec<f64> {
+    let carried = |(link, plan): (&EmulatedLink, &LinkPlan)| {
+        link.counts(LinkDirection::Forward).delivered_bytes as f64
+            / (1.0 - plan.conditions()[0].loss)
     };
     network.links().zip(network.plans()).map(carried).collect()
 }

@@ -10,18 +10,18 @@ mod sizes;
 use std::fmt::Display;
 use std::time::Duration;
 
-use mix::Shape;
-use mix::engine::EngineName;
+use mix::MailboxShape;
+use mix::engine::MixEngineName;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Driver;
-use crate::link::Direction;
-use crate::network::Network;
+use super::MeasurementDriver;
+use crate::link::LinkDirection;
+use crate::network::EmulatedNetwork;
 
-pub(super) const DELIVERY: Driver = delivery::DRIVER;
-pub(super) const EXCHANGE: Driver = exchange::DRIVER;
-pub(super) const MILLIONAIRES: Driver = millionaires::DRIVER;
-pub(super) const SIZES: Driver = sizes::DRIVER;
+pub(super) const DELIVERY: MeasurementDriver = delivery::DRIVER;
+pub(super) const EXCHANGE: MeasurementDriver = exchange::DRIVER;
+pub(super) const MILLIONAIRES: MeasurementDriver = millionaires::DRIVER;
+pub(super) const SIZES: MeasurementDriver = sizes::DRIVER;
 
 /// The slots that a member reads besides those of others: the sentinel, and one of its own.
 const CHECKS: usize = 2;
@@ -30,17 +30,17 @@ const CHECKS: usize = 2;
 const SLOT_LEN: usize = 256;
 
 /// Of a group whose members write one slot in an exchange, and read so many of others.
-fn shape(members: usize, slots_per_member: usize, messages: usize) -> Result<Shape, String> {
+fn shape(members: usize, slots_per_member: usize, messages: usize) -> Result<MailboxShape, String> {
     let reads = messages.saturating_add(CHECKS);
-    Shape::new(members, slots_per_member, 1, reads, SLOT_LEN).map_err(text)
+    MailboxShape::new(members, slots_per_member, 1, reads, SLOT_LEN).map_err(error_text)
 }
 
 /// The engine of a name.
-fn engine(name: &str) -> Result<EngineName, String> {
-    name.parse().map_err(text)
+fn engine(name: &str) -> Result<MixEngineName, String> {
+    name.parse().map_err(error_text)
 }
 
-fn text(error: impl Display) -> String {
+fn error_text(error: impl Display) -> String {
     error.to_string()
 }
 
@@ -54,11 +54,11 @@ struct WireBytes {
 
 impl WireBytes {
     /// Those until now, where members are on this host.
-    fn of(network: &Network, members: &str) -> Result<Self, String> {
+    fn of(network: &EmulatedNetwork, members: &str) -> Result<Self, String> {
         let links = network.links().zip(network.plans());
         let mut links = links.filter(|(_, plan)| plan.hosts.iter().any(|host| host == members));
         let (link, plan) = links.next().ok_or_else(|| format!("{members} has no link"))?;
-        let [forward, back] = [Direction::Forward, Direction::Back]
+        let [forward, back] = [LinkDirection::Forward, LinkDirection::Back]
             .map(|direction| link.counts(direction).delivered_bytes);
         let is_forward = plan.hosts[0] == members;
         let (up, down) = if is_forward { (forward, back) } else { (back, forward) };

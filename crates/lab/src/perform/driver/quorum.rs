@@ -9,19 +9,19 @@ mod signing;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quorum::in_process::Setting;
-use quorum::{Combination, DealerKey, ShareRange};
+use quorum::in_process::GroupKeyParameters;
+use quorum::{CombinatorialSharing, DealerKey, ShareRange};
 
-use super::Driver;
+use super::MeasurementDriver;
 
-pub(super) const NODE_REFRESH: Driver = daemons::REFRESH;
-pub(super) const NODE_SIGN: Driver = daemons::SIGN;
-pub(super) const REFRESH: Driver = refreshing::DRIVER;
-pub(super) const SIGN: Driver = signing::DRIVER;
+pub(super) const NODE_REFRESH: MeasurementDriver = daemons::REFRESH;
+pub(super) const NODE_SIGN: MeasurementDriver = daemons::SIGN;
+pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
+pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
 
 /// The settings of a group.
 #[derive(Clone, Copy, Debug)]
-struct GroupOptions {
+struct QuorumGroupOptions {
     /// The number of servers, 3f+1.
     servers: u8,
     /// The number of bits of the modulus.
@@ -30,29 +30,29 @@ struct GroupOptions {
     paper_range: bool,
 }
 
-impl GroupOptions {
+impl QuorumGroupOptions {
     /// What is wrong with them, in one line.
     fn check(self) -> Result<(), String> {
         self.combination()?;
         check_bits(self.modulus_bits)
     }
 
-    fn combination(self) -> Result<Combination, String> {
+    fn combination(self) -> Result<CombinatorialSharing, String> {
         combination(self.servers)
     }
 
-    fn setting(self, key: &DealerKey) -> Setting {
+    fn setting(self, key: &DealerKey) -> GroupKeyParameters {
         let new = if self.paper_range { ShareRange::paper } else { ShareRange::new };
-        Setting::new(key.group(), new(self.modulus_bits))
+        GroupKeyParameters::new(key.group(), new(self.modulus_bits))
     }
 }
 
 /// The shares of a group with so many servers.
-fn combination(servers: u8) -> Result<Combination, String> {
+fn combination(servers: u8) -> Result<CombinatorialSharing, String> {
     if servers < 4 || servers % 3 != 1 {
         return Err(format!("servers is {servers}; give 4, 7, 10 or 13"));
     }
-    Combination::new((servers - 1) / 3).map_err(|error| error.to_string())
+    CombinatorialSharing::new((servers - 1) / 3).map_err(|error| error.to_string())
 }
 
 fn check_bits(modulus_bits: u32) -> Result<(), String> {
@@ -63,7 +63,7 @@ fn check_bits(modulus_bits: u32) -> Result<(), String> {
 }
 
 /// Checks the place of a server among so many: 0 for the mean.
-fn check_place(place: f64, servers: u8) -> Result<(), String> {
+fn check_rank(place: f64, servers: u8) -> Result<(), String> {
     let servers = f64::from(servers);
     if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
         return Ok(());
@@ -72,7 +72,7 @@ fn check_place(place: f64, servers: u8) -> Result<(), String> {
 }
 
 /// The time of the server that is done as the nth, from 1, or the mean of all for 0.
-fn at_place(mut times: Vec<f64>, place: f64) -> f64 {
+fn time_at_rank(mut times: Vec<f64>, place: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
     match nth.next() {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Driver, Values, host, no_hosts, options};
-use crate::network::Network;
+use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "round-trips",
     values: &["mean", "deviation", "median", "highest", "count"],
     hosts: &["client", "server"],
@@ -23,7 +23,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct RoundTripOptions {
     /// The client's host.
     client: String,
     /// The address to connect to: the server, or a proxy in front of it.
@@ -43,15 +43,15 @@ const MAX_SECONDS: f64 = 3600.0;
 const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { seconds, .. } = options(table)?;
+    let RoundTripOptions { seconds, .. } = options(table)?;
     if (0.0..=MAX_SECONDS).contains(&seconds) {
         return Ok(());
     }
     Err(format!("seconds is {seconds}; it must be from 0 to {MAX_SECONDS}"))
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: RoundTripOptions = options(table)?;
     let io = |error: io::Error| format!("the round trips failed: {error}");
     let (client, server) = (host(network, &options.client)?, host(network, &options.server)?);
     let listener = server
@@ -72,7 +72,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let count = trips.len() as f64;
     let mean = trips.iter().sum::<f64>() / count;
     let variance = trips.iter().map(|trip| (trip - mean).powi(2)).sum::<f64>() / count;
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("mean", mean),
         ("deviation", variance.sqrt()),
         ("median", trips[trips.len() / 2]),

@@ -10,21 +10,21 @@ use tokio::time::timeout;
 use tracing::field::display;
 use tracing::{debug, warn};
 
-use super::peers::Peers;
-use crate::config::{ClientConfig, Integrity};
-use crate::net::client::pool::{ConnectionSet, Pool};
-use crate::net::intercept::Intercept;
-use crate::net::metrics::{LogEvent, SpareGauge, StreamMetrics};
+use super::peers::PeerPools;
+use crate::config::{Integrity, MicssClientConfig};
+use crate::net::client::pool::{ConnectionPool, ConnectionSet};
+use crate::net::intercept::InterceptConfig;
+use crate::net::metrics::{LimitedLogEvent, RedundancyGauge, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
-use crate::net::stream::driver::{Driver, ReusableConnection};
-use crate::net::stream::kept::KEPT;
+use crate::net::stream::driver::{ReusableConnection, StreamDriver};
 use crate::net::stream::report::log_end;
-use crate::protocol::memory::Lease;
-use crate::protocol::on_lost_channel::OnLostChannel;
+use crate::net::stream::retained_memory::KEPT;
+use crate::protocol::memory::MemoryLease;
+use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::socks::{self, SocksError};
-use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
-use crate::protocol::target::{Parsed, Refusal, Target};
-use crate::{ProtocolError, StreamError};
+use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest};
+use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
+use crate::{StreamError, StreamProtocolError};
 
 /// The time limit of an application for its SOCKS request. It limits connections of applications
 /// that have no stream yet.
@@ -32,9 +32,9 @@ const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How the target of a connection is determined.
 #[derive(Clone)]
-pub(super) enum ListenerKind {
+pub(super) enum ApplicationListenerKind {
     Socks,
-    Forward(Target),
+    Forward(ServiceTarget),
     /// By the destination that the kernel reports.
     Intercepted,
 }
@@ -42,32 +42,35 @@ pub(super) enum ListenerKind {
 /// Serves one application's connection, from its request to its end. Returns the channels and their
 /// pool, if the channels can be reused.
 pub(super) async fn serve(
-    config: &ClientConfig,
-    peers: &Peers,
+    config: &MicssClientConfig,
+    peers: &PeerPools,
     stream_metrics: &Arc<StreamMetrics>,
-    kind: ListenerKind,
+    kind: ApplicationListenerKind,
     mut application: TcpStream,
-) -> Option<(Arc<Pool>, Vec<ReusableConnection>)> {
+) -> Option<(Arc<ConnectionPool>, Vec<ReusableConnection>)> {
     let target = match &kind {
-        ListenerKind::Intercepted => {
-            let Some(to) = Intercept::destination(&application) else {
-                if let Some(so_often) = stream_metrics.happened(LogEvent::Strange) {
+        ApplicationListenerKind::Intercepted => {
+            let Some(to) = InterceptConfig::destination(&application) else {
+                if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
                     warn!(so_often, "connections refused that were made to the proxy itself");
                 }
                 reset(application);
                 return None;
             };
-            Target::address(to)
+            ServiceTarget::address(to)
         }
-        ListenerKind::Forward(target) => target.clone(),
-        ListenerKind::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
+        ApplicationListenerKind::Forward(target) => target.clone(),
+        ApplicationListenerKind::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application))
+            .await
+        {
             Ok(Ok(target)) => target,
             Ok(Err(error)) => {
                 // Something else than an error of the connection, as of a program that only tries
                 // whether the port is open.
                 if error.kind() != io::ErrorKind::InvalidData {
                     debug!(%error, "a SOCKS5 client is gone");
-                } else if let Some(so_often) = stream_metrics.happened(LogEvent::NotSocks) {
+                } else if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::NotSocks)
+                {
                     let peer = application.peer_addr().ok().map(display);
                     warn!(peer, %error, so_often, "connections refused at the SOCKS5 port");
                 }
@@ -82,7 +85,7 @@ pub(super) async fn serve(
     let under_way = stream_metrics.begin();
     let pool = peers.pool_for(&target).await;
     let (pool, result) = match (pool, kind) {
-        (Ok(pool), ListenerKind::Socks) => {
+        (Ok(pool), ApplicationListenerKind::Socks) => {
             let spare = stream_metrics.count_spare();
             let result = carry_socks(config, &pool, spare, &target, application).await;
             (Some(pool), result)
@@ -95,8 +98,8 @@ pub(super) async fn serve(
             let result = carry(config, &pool, spare, &target, application).await;
             (Some(pool), result)
         }
-        (Err(error), ListenerKind::Socks) => {
-            let told = application.write_all(&socks::reply(Err(Refusal::Unreachable))).await;
+        (Err(error), ApplicationListenerKind::Socks) => {
+            let told = application.write_all(&socks::reply(Err(ServiceRefusal::Unreachable))).await;
             (None, told.map_err(StreamError::Application).and(Err(error)))
         }
         (Err(error), _) => {
@@ -111,10 +114,10 @@ pub(super) async fn serve(
 
 /// Serves an application that may send before the server has answered.
 async fn carry(
-    config: &ClientConfig,
-    pool: &Pool,
-    spare: SpareGauge,
-    target: &Target,
+    config: &MicssClientConfig,
+    pool: &ConnectionPool,
+    spare: RedundancyGauge,
+    target: &ServiceTarget,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
     let mut driver = open(config, pool, target, false).await?;
@@ -126,10 +129,10 @@ async fn carry(
 
 /// Serves an application that waits for a SOCKS5 reply, which reports the server's answer.
 async fn carry_socks(
-    config: &ClientConfig,
-    pool: &Pool,
-    spare: SpareGauge,
-    target: &Target,
+    config: &MicssClientConfig,
+    pool: &ConnectionPool,
+    spare: RedundancyGauge,
+    target: &ServiceTarget,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
     let mut driver = match open(config, pool, target, true).await {
@@ -154,8 +157,8 @@ async fn carry_socks(
 /// Replies to a SOCKS5 client that its stream does not open.
 async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
     let refusal = match &error {
-        StreamError::Protocol(ProtocolError::Refused(refusal)) => *refusal,
-        _ => Refusal::Unreachable,
+        StreamError::Protocol(StreamProtocolError::Refused(refusal)) => *refusal,
+        _ => ServiceRefusal::Unreachable,
     };
     // The result is the same whether the reply arrives or not.
     let _ = application.write_all(&socks::reply(Err(refusal))).await;
@@ -163,7 +166,7 @@ async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
 }
 
 /// Reads the target from a SOCKS5 client.
-async fn negotiate(application: &mut TcpStream) -> io::Result<Target> {
+async fn negotiate(application: &mut TcpStream) -> io::Result<ServiceTarget> {
     let error = |error: SocksError| io::Error::new(io::ErrorKind::InvalidData, error);
     match read_parsed(application, socks::parse_greeting).await? {
         Ok(()) => application.write_all(&socks::NO_AUTHENTICATION).await?,
@@ -186,13 +189,13 @@ async fn negotiate(application: &mut TcpStream) -> io::Result<Target> {
 /// Reads exactly as many bytes as `parse` needs.
 async fn read_parsed<T, E>(
     stream: &mut TcpStream,
-    parse: impl Fn(&[u8]) -> Result<Parsed<T>, E>,
+    parse: impl Fn(&[u8]) -> Result<ParsedPrefix<T>, E>,
 ) -> io::Result<Result<T, E>> {
     let mut bytes = Vec::new();
     loop {
         match parse(&bytes) {
-            Ok(Parsed::Done(value, _)) => return Ok(Ok(value)),
-            Ok(Parsed::Missing(missing)) => {
+            Ok(ParsedPrefix::Done(value, _)) => return Ok(Ok(value)),
+            Ok(ParsedPrefix::Missing(missing)) => {
                 let start = bytes.len();
                 bytes.resize(start + missing, 0);
                 stream.read_exact(&mut bytes[start..]).await?;
@@ -205,13 +208,13 @@ async fn read_parsed<T, E>(
 /// Requests a stream over connections of the pool. If it `waits_for_answer`, the application is
 /// connected once the stream is open.
 async fn open(
-    config: &ClientConfig,
-    pool: &Pool,
-    target: &Target,
+    config: &MicssClientConfig,
+    pool: &ConnectionPool,
+    target: &ServiceTarget,
     waits_for_answer: bool,
-) -> Result<Driver, StreamError> {
+) -> Result<StreamDriver, StreamError> {
     let ConnectionSet { connections, cookies, .. } = pool.take().await?;
-    let request = Request {
+    let request = StreamRequest {
         threshold: pool.threshold(),
         cookies: &cookies,
         target: &target.encode(),
@@ -221,15 +224,16 @@ async fn open(
     };
     let policy = pool.policy();
     let opening = match policy.new_streams {
-        OnLostChannel::Fail => Duration::ZERO,
-        OnLostChannel::Wait => policy.timeout,
+        LostChannelAction::Fail => Duration::ZERO,
+        LostChannelAction::Wait => policy.timeout,
     };
     let lost_channel = LostChannelTimeouts { open: policy.timeout, opening };
     let clock = pool.clock();
-    let stream = Stream::client(&request, lost_channel, config.rng.generator()?, clock.now());
+    let stream =
+        StreamEndpoint::client(&request, lost_channel, config.rng.generator()?, clock.now());
     let stream = stream.map_err(|failure| StreamError::of(failure, |channel| channel, None))?;
-    let mut driver = Driver::new(stream, connections.into_iter().map(Some).collect(), clock);
-    driver.limit_memory(Lease::default(), Lease::default(), KEPT.lease());
-    driver.connect_by(pool.connect());
+    let mut driver = StreamDriver::new(stream, connections.into_iter().map(Some).collect(), clock);
+    driver.limit_memory(MemoryLease::default(), MemoryLease::default(), KEPT.lease());
+    driver.set_connector(pool.connect());
     Ok(driver)
 }

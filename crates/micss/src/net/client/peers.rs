@@ -11,13 +11,16 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
 use crate::StreamError;
-use crate::config::{Channel, ClientConfig, LostChannel, PoolConfig, Remote, Uplink};
-use crate::net::client::pool::Pool;
+use crate::config::{
+    ConnectionPoolConfig, LostChannelPolicy, MicssClientConfig, RemoteServerConfig,
+    StreamChannelConfig, UplinkConfig,
+};
+use crate::net::client::pool::ConnectionPool;
 use crate::net::intercept::OWN_MARK;
-use crate::protocol::target::{Host, Target};
+use crate::protocol::target::{ServiceTarget, TargetHost};
 use crate::status;
-use directory::addresses::Addresses;
-use directory::config::ClientDirectory;
+use directory::addresses::ChannelAddresses;
+use directory::config::DirectoryClientConfig;
 use directory::{Directory, DirectoryError};
 
 /// The maximum number of peers of the directory with connections in a pool.
@@ -27,35 +30,35 @@ pub(crate) const MAX_DIRECTORY_PEERS: usize = 64;
 const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The servers that a client knows, and a pool of connections for each.
-pub(crate) struct Peers {
+pub(crate) struct PeerPools {
     /// The gateway first, if there is one.
-    pools: Vec<Arc<Pool>>,
+    pools: Vec<Arc<ConnectionPool>>,
     has_gateway: bool,
     by_address: HashMap<IpAddr, usize>,
     directory: Option<Directory>,
-    uplinks: Vec<Uplink>,
+    uplinks: Vec<UplinkConfig>,
     mark: Option<u32>,
-    pool: PoolConfig,
-    policy: LostChannel,
+    pool: ConnectionPoolConfig,
+    policy: LostChannelPolicy,
     /// The peers of the directory.
-    known: Mutex<HashMap<Remote, DirectoryPeer>>,
+    known: Mutex<HashMap<RemoteServerConfig, DirectoryPeer>>,
 }
 
 /// A peer of the directory to which a stream was requested.
 struct DirectoryPeer {
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     /// Fills the pool until it is dropped.
     _filler: JoinSet<()>,
 }
 
-impl Peers {
+impl PeerPools {
     /// The peers of a configuration. Reuses the pools of `before` whose channels are configured the
     /// same.
     ///
     /// # Errors
     /// If the directory cannot be opened.
     pub(crate) async fn new(
-        config: &ClientConfig,
+        config: &MicssClientConfig,
         before: Option<&Self>,
     ) -> Result<Self, DirectoryError> {
         let directory = match config.directory.clone() {
@@ -63,12 +66,18 @@ impl Peers {
             None => None,
         };
         let mark = config.intercept.as_ref().map(|_| OWN_MARK);
-        let pool = |remote: &Remote| {
+        let pool = |remote: &RemoteServerConfig| {
             let known = before.into_iter().flat_map(|before| &before.pools);
             let mut known =
                 known.filter(|pool| pool.matches(remote, mark, config.pool, config.lost_channel));
-            let new =
-                || Arc::new(Pool::new(remote.clone(), mark, config.pool, config.lost_channel));
+            let new = || {
+                Arc::new(ConnectionPool::new(
+                    remote.clone(),
+                    mark,
+                    config.pool,
+                    config.lost_channel,
+                ))
+            };
             known.next().map_or_else(new, Arc::clone)
         };
         let pools = config.remotes().map(pool).collect();
@@ -86,7 +95,7 @@ impl Peers {
             uplinks: config.uplinks.clone(),
             mark,
             // There can be many of these peers, so fewer connections are kept for each.
-            pool: PoolConfig { keep: config.pool.size, ..config.pool },
+            pool: ConnectionPoolConfig { keep: config.pool.size, ..config.pool },
             policy: config.lost_channel,
             known: Mutex::default(),
         })
@@ -96,14 +105,17 @@ impl Peers {
     ///
     /// # Errors
     /// If there are no channels to the target, or an exchange of the directory fails.
-    pub(crate) async fn pool_for(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
-        if let Host::Address(address) = target.host() {
+    pub(crate) async fn pool_for(
+        &self,
+        target: &ServiceTarget,
+    ) -> Result<Arc<ConnectionPool>, StreamError> {
+        if let TargetHost::Address(address) = target.host() {
             let address = address.to_canonical();
             if let Some(place) = self.by_address.get(&address) {
                 return Ok(Arc::clone(&self.pools[*place]));
             }
             if let Some(directory) = &self.directory
-                && let Some(addresses) = directory.channels_of(address, self.mark).await?
+                && let Some(addresses) = directory.addresses_of(address, self.mark).await?
             {
                 return self.pool_at(&addresses);
             }
@@ -116,7 +128,7 @@ impl Peers {
     ///
     /// # Errors
     /// If all addresses are of one host, where one eavesdropper would read all shares.
-    fn pool_at(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
+    fn pool_at(&self, addresses: &ChannelAddresses) -> Result<Arc<ConnectionPool>, StreamError> {
         if !addresses.have_two_hosts() {
             return Err(StreamError::OneChannel);
         }
@@ -126,10 +138,10 @@ impl Peers {
             let uplink = self.uplinks.get(place);
             let source = uplink.and_then(|uplink| uplink.source);
             let device = uplink.and_then(|uplink| uplink.device.clone());
-            Channel { server, source, device, preamble: b"", max_segment: None }
+            StreamChannelConfig { server, source, device, preamble: b"", max_segment: None }
         };
         let channels = addresses.iter().enumerate().map(channel).collect();
-        let remote = Remote { channels, threshold };
+        let remote = RemoteServerConfig { channels, threshold };
         let mut known = self.known();
         if !known.contains_key(&remote) {
             evict_least_recently_used(&mut known);
@@ -141,7 +153,7 @@ impl Peers {
             }
         }
         let known = known.entry(remote.clone()).or_insert_with(|| {
-            let pool = Arc::new(Pool::new(remote, self.mark, self.pool, self.policy));
+            let pool = Arc::new(ConnectionPool::new(remote, self.mark, self.pool, self.policy));
             DirectoryPeer { _filler: spawn_filler(&pool, UNUSED_PEER_TIMEOUT), pool }
         });
         Ok(Arc::clone(&known.pool))
@@ -153,7 +165,7 @@ impl Peers {
     }
 
     /// The status of all channels.
-    pub(crate) fn status(&self) -> Vec<status::Channel> {
+    pub(crate) fn status(&self) -> Vec<status::StreamChannelStatus> {
         let configured = self.pools.iter().flat_map(|pool| pool.status());
         let mut all: Vec<_> = configured.collect();
         let mut known: Vec<_> = self.known().values().map(|known| known.pool.status()).collect();
@@ -162,14 +174,14 @@ impl Peers {
         all
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Remote, DirectoryPeer>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<RemoteServerConfig, DirectoryPeer>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens a directory, on a thread that may block.
 async fn open(
-    directory: ClientDirectory,
+    directory: DirectoryClientConfig,
     config_dir: PathBuf,
 ) -> Result<Directory, DirectoryError> {
     let open = spawn_blocking(move || Directory::open(&directory, &config_dir));
@@ -177,13 +189,13 @@ async fn open(
 }
 
 /// Fills the pool until the returned task is dropped, except when its last use is so long ago.
-fn spawn_filler(pool: &Arc<Pool>, since_last_use: Duration) -> JoinSet<()> {
+fn spawn_filler(pool: &Arc<ConnectionPool>, since_last_use: Duration) -> JoinSet<()> {
     let pool = Arc::clone(pool);
     [async move { pool.keep_full(since_last_use).await }].into_iter().collect()
 }
 
 /// If there are too many peers, removes the one whose last use is longest ago.
-fn evict_least_recently_used(known: &mut HashMap<Remote, DirectoryPeer>) {
+fn evict_least_recently_used(known: &mut HashMap<RemoteServerConfig, DirectoryPeer>) {
     if known.len() >= MAX_DIRECTORY_PEERS {
         let oldest = known.iter().max_by_key(|(_, known)| known.pool.since_last_use());
         if let Some(oldest) = oldest.map(|(remote, _)| remote.clone()) {
@@ -199,7 +211,7 @@ mod tests {
     use super::*;
 
     /// The peers of a client with a directory and two uplinks, whose pools are empty.
-    async fn peers() -> Peers {
+    async fn peers() -> PeerPools {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("peers.sqlite");
         let text = format!(
@@ -207,7 +219,7 @@ mod tests {
              [[uplink]]\nsource = \"192.0.2.20\"\n[[uplink]]\ndevice = \"wlan0\"\n",
             file.display()
         );
-        Peers::new(&ClientConfig::from_toml(&text).unwrap(), None).await.unwrap()
+        PeerPools::new(&MicssClientConfig::from_toml(&text).unwrap(), None).await.unwrap()
     }
 
     #[tokio::test]
@@ -215,9 +227,10 @@ mod tests {
         let peers = peers().await;
         let servers =
             ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());
-        let pool_at = |servers: &[_]| peers.pool_at(&Addresses::new(servers.to_vec()).unwrap());
+        let pool_at =
+            |servers: &[_]| peers.pool_at(&ChannelAddresses::new(servers.to_vec()).unwrap());
         let pool = pool_at(&servers).unwrap();
-        let channel = |server, source: Option<&str>, device: Option<&str>| Channel {
+        let channel = |server, source: Option<&str>, device: Option<&str>| StreamChannelConfig {
             server,
             source: source.map(|source| source.parse().unwrap()),
             device: device.map(str::to_owned),
@@ -229,7 +242,12 @@ mod tests {
             channel(servers[1], None, Some("wlan0")),
             channel(servers[2], None, None),
         ];
-        assert!(pool.matches(&Remote { channels, threshold: 3 }, None, peers.pool, peers.policy));
+        assert!(pool.matches(
+            &RemoteServerConfig { channels, threshold: 3 },
+            None,
+            peers.pool,
+            peers.policy
+        ));
         assert!(Arc::ptr_eq(&pool, &pool_at(&servers).unwrap()), "known by now");
         assert!(matches!(pool_at(&servers[..1]), Err(StreamError::OneChannel)));
     }
@@ -242,7 +260,8 @@ mod tests {
             let place = u8::try_from(place).unwrap();
             [[192, 0, 2, place], [198, 51, 100, place]].map(|host| SocketAddr::from((host, 7)))
         };
-        let pool_at = |place| peers.pool_at(&Addresses::new(servers(place).to_vec()).unwrap());
+        let pool_at =
+            |place| peers.pool_at(&ChannelAddresses::new(servers(place).to_vec()).unwrap());
         let mut pools = Vec::new();
         for place in 0..MAX_DIRECTORY_PEERS {
             pools.push(pool_at(place).unwrap());

@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use association::{COOKIE_LEN, ClientAbort, Cookie, HEADER_LEN, ListError, Message};
+use association::{
+    AssociationMessage, COOKIE_LEN, ClientHandshakeAbort, ConnectionCookie, CookieListError,
+    HEADER_LEN,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -23,20 +26,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::config::{Channel, LostChannel, PoolConfig, Remote};
+use crate::config::{
+    ConnectionPoolConfig, LostChannelPolicy, RemoteServerConfig, StreamChannelConfig,
+};
 use crate::net::metrics::ChannelMetrics;
-use crate::net::paths::monitor::{self, Monitor};
-use crate::net::paths::path::{Path, PathEvents};
+use crate::net::paths::monitor::{self, PathMonitor};
+use crate::net::paths::path::{MonitoredPath, PathNotifier};
 use crate::net::socket;
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::ReusableConnection;
-use crate::net::stream::rejoins::Connect;
+use crate::net::stream::rejoins::ChannelConnector;
 use crate::protocol::cookie_quorum::CookieQuorum;
-use crate::protocol::failure_detector::State;
-use crate::protocol::incoming::Loss;
-use crate::protocol::on_lost_channel::OnLostChannel;
+use crate::protocol::failure_detector::PathState;
+use crate::protocol::incoming::ChannelLossReason;
+use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::status;
-use crate::{ProtocolError, StreamError};
+use crate::{StreamError, StreamProtocolError};
 
 /// How long to wait before a set that was taken is replaced, since sets of streams that end in the
 /// meantime return.
@@ -49,17 +54,17 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sets of connections to one server.
-pub(crate) struct Pool {
-    remote: Remote,
+pub(crate) struct ConnectionPool {
+    remote: RemoteServerConfig,
     /// The metrics of its channels, in their order.
     channel_metrics: Vec<Arc<ChannelMetrics>>,
     mark: Option<u32>,
-    config: PoolConfig,
-    policy: LostChannel,
+    config: ConnectionPoolConfig,
+    policy: LostChannelPolicy,
     /// Detects which channels are lost.
-    monitor: Monitor,
+    monitor: PathMonitor,
     /// The oldest first.
-    idle_sets: Mutex<Vec<IdleSet>>,
+    idle_sets: Mutex<Vec<IdleConnectionSet>>,
     /// The number of sets that are returning from streams.
     returning: AtomicUsize,
     /// The time of the last request for a set.
@@ -75,31 +80,31 @@ pub(crate) struct ConnectionSet {
     /// are needed.
     pub(crate) connections: Vec<ChannelConnection>,
     /// Their cookies, which are all different.
-    pub(crate) cookies: Vec<Cookie>,
-    /// The value of [`Pool::silences`] when the set was connected. If it has grown, the set may be
-    /// broken.
+    pub(crate) cookies: Vec<ConnectionCookie>,
+    /// The value of [`ConnectionPool::silences`] when the set was connected. If it has grown, the
+    /// set may be broken.
     silences: u64,
     /// When the set began to be connected, by the clock of the paths.
     made_at: Duration,
 }
 
-struct IdleSet {
+struct IdleConnectionSet {
     ready: ConnectionSet,
     since: Instant,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// An empty pool, for a server whose connections have this mark.
     pub(crate) fn new(
-        remote: Remote,
+        remote: RemoteServerConfig,
         mark: Option<u32>,
-        config: PoolConfig,
-        policy: LostChannel,
+        config: ConnectionPoolConfig,
+        policy: LostChannelPolicy,
     ) -> Self {
         let all = remote.channels.len();
         let channel_metrics: Vec<Arc<ChannelMetrics>> = (0..all).map(|_| Arc::default()).collect();
         Self {
-            monitor: Monitor::of_client(&remote, mark, policy, channel_metrics.clone()),
+            monitor: PathMonitor::of_client(&remote, mark, policy, channel_metrics.clone()),
             remote,
             channel_metrics,
             mark,
@@ -116,10 +121,10 @@ impl Pool {
     /// Whether a new pool with these arguments would make the same connections.
     pub(crate) fn matches(
         &self,
-        remote: &Remote,
+        remote: &RemoteServerConfig,
         mark: Option<u32>,
-        config: PoolConfig,
-        policy: LostChannel,
+        config: ConnectionPoolConfig,
+        policy: LostChannelPolicy,
     ) -> bool {
         let own = (&self.remote, self.mark, self.config, self.policy);
         own == (remote, mark, config, policy)
@@ -131,12 +136,12 @@ impl Pool {
     }
 
     /// The policy for streams when a channel is lost.
-    pub(crate) fn policy(&self) -> LostChannel {
+    pub(crate) fn policy(&self) -> LostChannelPolicy {
         self.policy
     }
 
     /// The clock of its paths.
-    pub(crate) fn clock(&self) -> Arc<PathEvents> {
+    pub(crate) fn clock(&self) -> Arc<PathNotifier> {
         self.monitor.clock()
     }
 
@@ -151,18 +156,19 @@ impl Pool {
     }
 
     /// The status of its channels.
-    pub(crate) fn status(&self) -> Vec<status::Channel> {
+    pub(crate) fn status(&self) -> Vec<status::StreamChannelStatus> {
         let idle_sets = self.idle_sets();
         let paths = self.monitor.paths();
-        let of_place = |(place, (channel, metrics)): (usize, (&Channel, &Arc<ChannelMetrics>))| {
-            let ready = idle_sets
-                .iter()
-                .filter(|set| set.ready.places().any(|other| other == place))
-                .count();
-            let (state, state_s, why) = monitor::path_status(&paths[place]);
-            let counts = metrics.channel(channel.server.to_string());
-            status::Channel { ready: ready as u64, state, state_s, why, ..counts }
-        };
+        let of_place =
+            |(place, (channel, metrics)): (usize, (&StreamChannelConfig, &Arc<ChannelMetrics>))| {
+                let ready = idle_sets
+                    .iter()
+                    .filter(|set| set.ready.places().any(|other| other == place))
+                    .count();
+                let (state, state_s, why) = monitor::path_status(&paths[place]);
+                let counts = metrics.channel(channel.server.to_string());
+                status::StreamChannelStatus { ready: ready as u64, state, state_s, why, ..counts }
+            };
         self.remote.channels.iter().zip(&self.channel_metrics).enumerate().map(of_place).collect()
     }
 
@@ -182,7 +188,7 @@ impl Pool {
                 // A channel was lost in the meantime.
                 () = self.monitor.wait_until_closed() => continue,
             };
-            let waits = self.policy.new_streams == OnLostChannel::Wait;
+            let waits = self.policy.new_streams == LostChannelAction::Wait;
             if taken.is_ok() || !waits || self.monitor.is_open() {
                 return taken;
             }
@@ -293,7 +299,7 @@ impl Pool {
         self.config.size.saturating_sub(idle_sets.len())
     }
 
-    fn is_usable(&self, IdleSet { ready, since }: &IdleSet) -> bool {
+    fn is_usable(&self, IdleConnectionSet { ready, since }: &IdleConnectionSet) -> bool {
         since.elapsed() < self.config.idle
             && ready.silences == self.silences()
             && !self.has_returned_since(ready)
@@ -305,9 +311,9 @@ impl Pool {
         if ready.connections.len() == self.channels() {
             return false;
         }
-        let has_returned = |path: &Arc<Path>| {
-            let is_up = matches!(path.state(), State::Up { since } if since > ready.made_at);
-            is_up && ready.places().all(|place| place != path.place)
+        let has_returned = |path: &Arc<MonitoredPath>| {
+            let is_up = matches!(path.state(), PathState::Up { since } if since > ready.made_at);
+            is_up && ready.places().all(|place| place != path.channel_index)
         };
         self.monitor.paths().iter().any(has_returned)
     }
@@ -347,7 +353,7 @@ impl Pool {
     }
 
     /// Connects single channels, for streams that are open.
-    pub(crate) fn connect(&self) -> Connect {
+    pub(crate) fn connect(&self) -> ChannelConnector {
         let channels = self.remote.channels.clone();
         let (paths, metrics, mark) =
             (self.monitor.paths(), self.channel_metrics.clone(), self.mark);
@@ -388,11 +394,11 @@ impl Pool {
     fn keep(&self, ready: ConnectionSet) {
         let mut idle_sets = self.idle_sets();
         if idle_sets.len() < self.config.keep {
-            idle_sets.push(IdleSet { ready, since: Instant::now() });
+            idle_sets.push(IdleConnectionSet { ready, since: Instant::now() });
         }
     }
 
-    fn idle_sets(&self) -> MutexGuard<'_, Vec<IdleSet>> {
+    fn idle_sets(&self) -> MutexGuard<'_, Vec<IdleConnectionSet>> {
         self.idle_sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -400,7 +406,7 @@ impl Pool {
 impl ConnectionSet {
     /// The indices of its channels.
     fn places(&self) -> impl Iterator<Item = usize> {
-        self.connections.iter().map(|connection| connection.place)
+        self.connections.iter().map(|connection| connection.channel_index)
     }
 
     /// Whether the server has sent nothing since the cookies, and closed no connection.
@@ -421,10 +427,10 @@ fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics
 /// Connects all channels concurrently, and waits for the server's cookie on each until the quorum
 /// times out; not for channels whose paths are lost, if enough others have brought theirs.
 async fn make_set(
-    channels: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
+    channels: BTreeMap<usize, (StreamChannelConfig, Arc<ChannelMetrics>, Arc<MonitoredPath>)>,
     mark: Option<u32>,
     needed: usize,
-    clock: Arc<PathEvents>,
+    clock: Arc<PathNotifier>,
 ) -> Result<ConnectionSet, StreamError> {
     let silences = silences(channels.values().map(|(_, metrics, _)| metrics));
     let (made_at, mut changes) = (clock.now(), clock.changes());
@@ -437,7 +443,7 @@ async fn make_set(
         });
     }
     let mut made = BTreeMap::new();
-    let mut failed = StreamError::Protocol(ProtocolError::NotOpened);
+    let mut failed = StreamError::Protocol(StreamProtocolError::NotOpened);
     loop {
         for (&place, (_, _, path)) in &channels {
             quorum.handle_path(place, path.state().unusable_since().is_some());
@@ -465,9 +471,9 @@ async fn make_set(
                         channel = place + 1,
                         "TAMPERING: two channels greet with one cookie; this one is left out"
                     );
-                    metrics.lost(Loss::Tampered);
-                    let copied = ClientAbort::from(ListError::RepeatedCookie);
-                    failed = ProtocolError::Association(copied).into();
+                    metrics.record_loss(ChannelLossReason::Tampered);
+                    let copied = ClientHandshakeAbort::from(CookieListError::RepeatedCookie);
+                    failed = StreamProtocolError::Association(copied).into();
                 }
             }
             Err(error) => {
@@ -478,7 +484,7 @@ async fn make_set(
         }
     }
     for channel in quorum.late(clock.now()).rev() {
-        let (Channel { server, .. }, metrics, _) = &channels[&channel];
+        let (StreamChannelConfig { server, .. }, metrics, _) = &channels[&channel];
         metrics.unconnected.increment();
         let said = "timed out, or nobody greets there";
         let source = io::Error::new(io::ErrorKind::TimedOut, said);
@@ -491,10 +497,10 @@ async fn make_set(
 /// Connects a channel and reads its cookie.
 async fn connect_and_read_cookie(
     place: usize,
-    channel: &Channel,
+    channel: &StreamChannelConfig,
     mark: Option<u32>,
-    path: &Path,
-) -> Result<(TcpStream, Cookie), StreamError> {
+    path: &MonitoredPath,
+) -> Result<(TcpStream, ConnectionCookie), StreamError> {
     let mut stream = socket::connect(channel, mark).await.map_err(|source| {
         path.connect_failed(&source);
         StreamError::Connect { channel: place, server: channel.server, source }
@@ -506,14 +512,14 @@ async fn connect_and_read_cookie(
 
 /// Reads a connection's cookie, whose beginning may have been read already. `None` if it does not
 /// arrive or is invalid.
-async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
+async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<ConnectionCookie> {
     let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
     // A server sends nothing after a cookie until it has received the list.
     let (start, missing) = bytes.split_at_mut_checked(read.len())?;
     start.copy_from_slice(read);
     stream.read_exact(missing).await.ok()?;
-    match Message::parse(&bytes) {
-        Ok(Message::Cookie(cookie)) => Some(cookie),
+    match AssociationMessage::parse(&bytes) {
+        Ok(AssociationMessage::Cookie(cookie)) => Some(cookie),
         _ => None,
     }
 }
@@ -530,8 +536,8 @@ mod tests {
     async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
-        let remote = Remote {
-            channels: vec![Channel {
+        let remote = RemoteServerConfig {
+            channels: vec![StreamChannelConfig {
                 server,
                 source: None,
                 device: None,
@@ -541,9 +547,9 @@ mod tests {
             threshold: 1,
         };
         let hour = Duration::from_secs(3600);
-        let config = PoolConfig { size: 1, keep: 1, idle: hour };
-        let policy = LostChannel { new_streams: OnLostChannel::Fail, timeout: hour };
-        let pool = Arc::new(Pool::new(remote, None, config, policy));
+        let config = ConnectionPoolConfig { size: 1, keep: 1, idle: hour };
+        let policy = LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: hour };
+        let pool = Arc::new(ConnectionPool::new(remote, None, config, policy));
         let filler = Arc::clone(&pool);
         // Every use is that long ago.
         let filler = tokio::spawn(async move { filler.keep_full(Duration::ZERO).await });
@@ -552,7 +558,8 @@ mod tests {
             let (mut accepted, peer) = listener.accept().await.unwrap();
             assert_eq!(peer, stream.local_addr().unwrap(), "the pool has connected");
             // The server's next cookie was read together with the end of the stream.
-            let rest = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode().into();
+            let rest =
+                AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode().into();
             let metrics = Arc::clone(&pool.channel_metrics[0]);
             pool.put_back(vec![ReusableConnection { stream, metrics, rest }]).await;
             let closed = timeout(Duration::from_secs(10), accepted.read(&mut [0])).await;

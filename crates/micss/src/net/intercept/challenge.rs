@@ -31,30 +31,30 @@ const ROUNDS: usize = 2;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Ends {
+struct TcpEndpoints {
     /// The end on this host, or on a host whose packets it forwards.
     application: SocketAddr,
     server: SocketAddr,
 }
 
 /// Connections to other hosts from before the rules.
-pub(super) struct OlderConnections {
+pub(super) struct PreexistingConnections {
     /// This host's.
-    own: HashSet<Ends>,
+    own: HashSet<TcpEndpoints>,
     /// Those that this host forwards and the kernel tracks; `None` if they are not intercepted.
-    forwarded: Option<HashSet<Ends>>,
+    forwarded: Option<HashSet<TcpEndpoints>>,
 }
 
-impl OlderConnections {
+impl PreexistingConnections {
     /// Those that are open, with those of other hosts if these are served.
     pub(super) fn list(serves_others: bool) -> Self {
-        let read = |path, parse: fn(&str) -> Option<Ends>| -> Vec<Ends> {
+        let read = |path, parse: fn(&str) -> Option<TcpEndpoints>| -> Vec<TcpEndpoints> {
             // A table may be missing, as that of the connections that the kernel tracks.
             let table = fs::read_to_string(path).unwrap_or_default();
-            table.lines().filter_map(parse).filter(Ends::can_be_challenged).collect()
+            table.lines().filter_map(parse).filter(TcpEndpoints::can_be_challenged).collect()
         };
         let own = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| read(path, own_connection));
-        let own: HashSet<Ends> = own.into_iter().flatten().collect();
+        let own: HashSet<TcpEndpoints> = own.into_iter().flatten().collect();
         let forwarded = serves_others.then(|| {
             let tracked = read("/proc/net/nf_conntrack", tracked_connection).into_iter();
             tracked.filter(|ends| !own.contains(ends) && !own.contains(&ends.reversed())).collect()
@@ -69,7 +69,7 @@ impl OlderConnections {
             let serves_others = forwarded.is_some();
             let mut forwarded = forwarded.unwrap_or_default();
             for _ in 0..ROUNDS {
-                for Ends { application, server } in own.iter().chain(&forwarded) {
+                for TcpEndpoints { application, server } in own.iter().chain(&forwarded) {
                     send_syn(*server, *application);
                 }
                 for pause in CHECKS {
@@ -77,7 +77,7 @@ impl OlderConnections {
                     let left = Self::list(serves_others);
                     let left = (left.own, left.forwarded.unwrap_or_default());
                     let gone = own.difference(&left.0).chain(forwarded.difference(&left.1));
-                    for Ends { application, server } in gone {
+                    for TcpEndpoints { application, server } in gone {
                         send_syn(*application, *server);
                     }
                     own.retain(|ends| left.0.contains(ends));
@@ -113,7 +113,7 @@ fn send_syn(from: SocketAddr, to: SocketAddr) {
     }
 }
 
-impl Ends {
+impl TcpEndpoints {
     fn reversed(&self) -> Self {
         Self { application: self.server, server: self.application }
     }
@@ -128,17 +128,17 @@ impl Ends {
 }
 
 /// The connection of a line of the table of sockets, if it is established or half-closed.
-fn own_connection(line: &str) -> Option<Ends> {
+fn own_connection(line: &str) -> Option<TcpEndpoints> {
     let mut words = line.split_whitespace().skip(1);
     let (own, peer, state) = (words.next()?, words.next()?, words.next()?);
     let is_open = ["01", "04", "05", "08"].contains(&state);
-    let ends = Ends { application: address(own)?, server: address(peer)? };
+    let ends = TcpEndpoints { application: address(own)?, server: address(peer)? };
     is_open.then_some(ends)
 }
 
 /// The connection of a line of the table of tracked connections, under the same condition. One
 /// whose addresses are translated is none: its ends have different ones.
-fn tracked_connection(line: &str) -> Option<Ends> {
+fn tracked_connection(line: &str) -> Option<TcpEndpoints> {
     const OPEN: [&str; 4] = ["ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK"];
     line.split_whitespace().find(|word| OPEN.contains(word))?;
     // Each value is there twice: in the direction of the first packet, and in the other.
@@ -150,7 +150,10 @@ fn tracked_connection(line: &str) -> Option<Ends> {
         let end = |ip: &str, port: &str| {
             Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port.parse().ok()?))
         };
-        Some(Ends { application: end(source, source_port)?, server: end(target, target_port)? })
+        Some(TcpEndpoints {
+            application: end(source, source_port)?,
+            server: end(target, target_port)?,
+        })
     };
     let (source, target) = (values("src=")?, values("dst=")?);
     let (source_port, target_port) = (values("sport=")?, values("dport=")?);
@@ -180,8 +183,8 @@ fn address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn ends(application: &str, server: &str) -> Ends {
-        Ends { application: application.parse().unwrap(), server: server.parse().unwrap() }
+    fn ends(application: &str, server: &str) -> TcpEndpoints {
+        TcpEndpoints { application: application.parse().unwrap(), server: server.parse().unwrap() }
     }
 
     #[test]

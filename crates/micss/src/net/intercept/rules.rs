@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::slice;
 
-use crate::config::intercept::{ClearProtocol, Intercept, Interface};
+use crate::config::intercept::{BypassProtocol, InterceptConfig, InterfaceName};
 
 /// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
@@ -32,7 +32,7 @@ fn answers() -> String {
 /// the other end, so that this one ends, too.
 const RESETS: &str = "ct state established,invalid tcp flags & rst == rst accept";
 
-impl Intercept {
+impl InterceptConfig {
     /// The name of the table that intercepts.
     pub(super) fn table(&self) -> String {
         format!("sunder_{}", self.port)
@@ -54,12 +54,12 @@ pub(super) fn removal(table: &str) -> String {
 
 /// The rules that intercept. They also keep serving open connections that the `earlier` rules have
 /// intercepted.
-pub(super) fn in_force(intercept: &Intercept, earlier: &[Intercept]) -> String {
+pub(super) fn in_force(intercept: &InterceptConfig, earlier: &[InterceptConfig]) -> String {
     let port = intercept.port;
     let redirect = format!("{} redirect to :{port}", compared(intercept));
-    let mut chains = Chains::new(&intercept.table());
+    let mut chains = NftTableText::new(&intercept.table());
     chains.add("local", "nat hook output priority -110", &[&own(), LOCAL, &redirect]);
-    if intercept.serves_others() {
+    if intercept.intercepts_forwarded() {
         let from = format!("iifname != {} accept", names(&intercept.from));
         chains.add("forwarded", "nat hook prerouting priority -110", &[&from, LOCAL, &redirect]);
     }
@@ -71,8 +71,8 @@ pub(super) fn in_force(intercept: &Intercept, earlier: &[Intercept]) -> String {
 /// The rules for connections that were intercepted already, and for no others: without these rules,
 /// their packets would leave the host unchanged. The kernel translates their addresses as long as
 /// there is a chain of type `nat`.
-pub(super) fn retired(last: &Intercept, earlier: &[Intercept]) -> String {
-    let mut chains = Chains::new(&last.table());
+pub(super) fn retired(last: &InterceptConfig, earlier: &[InterceptConfig]) -> String {
+    let mut chains = NftTableText::new(&last.table());
     chains.add("local", "nat hook output priority -110", &[]);
     chains.hand_over(last.port);
     chains.refuse(None, &[earlier, slice::from_ref(last)].concat());
@@ -80,16 +80,16 @@ pub(super) fn retired(last: &Intercept, earlier: &[Intercept]) -> String {
 }
 
 /// The rules that refuse the connections that match.
-pub(super) fn refusing(intercept: &Intercept) -> String {
-    let mut chains = Chains::new(&intercept.refusing_table());
+pub(super) fn refusing(intercept: &InterceptConfig) -> String {
+    let mut chains = NftTableText::new(&intercept.refusing_table());
     chains.refuse(Some(intercept), &[]);
     chains.end()
 }
 
 /// The text of a table, without its end.
-struct Chains(String);
+struct NftTableText(String);
 
-impl Chains {
+impl NftTableText {
     fn new(table: &str) -> Self {
         Self(format!("table inet {table} {{\n"))
     }
@@ -133,7 +133,7 @@ impl Chains {
     /// packets that belong to no connection that it knows, nor packets of connections that are
     /// older than the rules, nor packets that are excluded from connection tracking. Of connections
     /// that were intercepted earlier, only packets of no known connection are refused.
-    fn refuse(&mut self, intercept: Option<&Intercept>, earlier: &[Intercept]) {
+    fn refuse(&mut self, intercept: Option<&InterceptConfig>, earlier: &[InterceptConfig]) {
         // A challenge is no packet of the connection that the kernel should track.
         let untracked = format!("meta mark {CHALLENGE_MARK:#010x} notrack");
         self.add("challenging", "filter hook output priority raw", &[&untracked]);
@@ -141,8 +141,8 @@ impl Chains {
         let opening = "ct state new tcp flags & (fin | syn | rst | ack) == syn";
         let set = OPENED_BY_PEER.replace("label", "label set");
         self.add("opening", "filter hook prerouting priority -90", &[&format!("{opening} {set}")]);
-        let dropped = |one: &Intercept| format!("{} ct state invalid drop", compared(one));
-        let refused = |one: &Intercept| format!("{} reject with tcp reset", compared(one));
+        let dropped = |one: &InterceptConfig| format!("{} ct state invalid drop", compared(one));
+        let refused = |one: &InterceptConfig| format!("{} reject with tcp reset", compared(one));
         // A late packet of an intercepted connection may be invalid and must not reset it. But if
         // the kernel does not take up connections under way, all packets of older ones are invalid.
         let current = intercept.into_iter().filter(|_| takes_up_connections());
@@ -157,8 +157,8 @@ impl Chains {
         leaving.extend(refusals().map(|(_, verdict)| verdict));
         let leaving: Vec<&str> = leaving.iter().map(String::as_str).collect();
         self.add("leaving", "filter hook output priority -90", &leaving);
-        let forwarded = |(one, verdict): (&Intercept, String)| {
-            one.serves_others().then(|| format!("iifname {} {verdict}", names(&one.from)))
+        let forwarded = |(one, verdict): (&InterceptConfig, String)| {
+            one.intercepts_forwarded().then(|| format!("iifname {} {verdict}", names(&one.from)))
         };
         let protocols = intercept.into_iter().flat_map(|one| {
             clear_protocols(one).into_iter().map(move |verdict| (one, verdict.to_owned()))
@@ -187,10 +187,10 @@ fn takes_up_connections() -> bool {
 }
 
 /// Refuses protocols that would leave in the clear. Applications learn that at once.
-fn clear_protocols(intercept: &Intercept) -> Vec<&'static str> {
-    let verdicts = |protocol: &ClearProtocol| match protocol {
-        ClearProtocol::Quic => &["udp dport 443 reject"][..],
-        ClearProtocol::Dns => &["udp dport 53 reject", "tcp dport 53 reject with tcp reset"],
+fn clear_protocols(intercept: &InterceptConfig) -> Vec<&'static str> {
+    let verdicts = |protocol: &BypassProtocol| match protocol {
+        BypassProtocol::Quic => &["udp dport 443 reject"][..],
+        BypassProtocol::Dns => &["udp dport 53 reject", "tcp dport 53 reject with tcp reset"],
     };
     let refused = intercept.refused.iter().flatten();
     refused.flat_map(verdicts).copied().collect()
@@ -201,12 +201,12 @@ fn own() -> String {
     format!("meta mark {OWN_MARK:#010x} accept")
 }
 
-fn compared(intercept: &Intercept) -> String {
+fn compared(intercept: &InterceptConfig) -> String {
     format!("meta l4proto tcp {}", intercept.matching.0)
 }
 
-fn names(interfaces: &[Interface]) -> String {
+fn names(interfaces: &[InterfaceName]) -> String {
     let quoted: Vec<String> =
-        interfaces.iter().map(|Interface(name)| format!("\"{name}\"")).collect();
+        interfaces.iter().map(|InterfaceName(name)| format!("\"{name}\"")).collect();
     format!("{{ {} }}", quoted.join(", "))
 }

@@ -46,12 +46,12 @@ const NFPROTO_INET: u8 = 1;
 const MAX_ATTEMPTS: usize = 3;
 
 /// The tables that this process has installed, and their changes by other programs.
-pub(crate) struct InstalledTables {
+pub(crate) struct InstalledNftTables {
     socket: AsyncFd<OwnedFd>,
-    transactions: Mutex<Transactions>,
+    transactions: Mutex<NftTransactions>,
 }
 
-impl InstalledTables {
+impl InstalledNftTables {
     /// Detects changes of tables that are installed from now on.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl InstalledTables {
     }
 
     /// All transactions so far.
-    fn read(&self) -> MutexGuard<'_, Transactions> {
+    fn read(&self) -> MutexGuard<'_, NftTransactions> {
         let mut transactions = self.transactions();
         if transactions.read(self.socket.get_ref()).is_err() {
             transactions.lose();
@@ -124,21 +124,21 @@ impl InstalledTables {
         transactions
     }
 
-    fn transactions(&self) -> MutexGuard<'_, Transactions> {
+    fn transactions(&self) -> MutexGuard<'_, NftTransactions> {
         self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The transactions of all programs on the installed tables.
 #[derive(Debug, Default)]
-struct Transactions {
+struct NftTransactions {
     /// Their number for each table. `None` if messages were lost.
     counts: HashMap<String, Option<usize>>,
     /// The tables of the transaction whose messages are being read.
     current: HashSet<String>,
 }
 
-impl Transactions {
+impl NftTransactions {
     fn is_any_changed(&self) -> bool {
         self.counts.values().any(|count| *count != Some(0))
     }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn transactions_on_installed_tables_are_counted() {
-        let mut transactions = Transactions::default();
+        let mut transactions = NftTransactions::default();
         transactions.counts.insert("own".into(), Some(0));
         for (datagram, expected) in [
             (transaction("another"), Some(0)),
@@ -266,7 +266,7 @@ mod tests {
             for value in [0, 1, 4, 0x7F, 0xFF] {
                 let mut datagram = whole.clone();
                 datagram[byte] = value;
-                let mut transactions = Transactions::default();
+                let mut transactions = NftTransactions::default();
                 transactions.counts.insert("own".into(), Some(0));
                 transactions.handle_datagram(&datagram[..]);
                 transactions.handle_datagram(&datagram[..byte]);

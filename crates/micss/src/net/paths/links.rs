@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 
-use crate::config::Channel;
+use crate::config::StreamChannelConfig;
 
 /// The multicast groups of messages about links, and about the addresses and routes of IPv4 and
 /// IPv6 (`RTMGRP_*`).
@@ -19,9 +19,9 @@ const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 ///
 /// Tokio has no type for netlink sockets, but waiting and receiving are the same for all datagram
 /// sockets.
-pub(crate) struct LinkChanges(UdpSocket);
+pub(crate) struct LinkChangeSocket(UdpSocket);
 
-impl LinkChanges {
+impl LinkChangeSocket {
     /// Listens from now on.
     ///
     /// # Errors
@@ -61,8 +61,8 @@ impl LinkChanges {
 ///
 /// # Errors
 /// The error of the system if there is none.
-pub(crate) fn find_route(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
-    let Channel { server, source, device, .. } = channel;
+pub(crate) fn find_route(channel: &StreamChannelConfig, mark: Option<u32>) -> io::Result<()> {
+    let StreamChannelConfig { server, source, device, .. } = channel;
     let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;
     if let Some(mark) = mark {
         socket.set_mark(mark)?;

@@ -15,14 +15,14 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use crate::StreamError;
-use crate::config::{Channel, LostChannel, Remote};
+use crate::config::{LostChannelPolicy, RemoteServerConfig, StreamChannelConfig};
 use crate::net::metrics::ChannelMetrics;
-use crate::net::paths::links::{LinkChanges, find_route};
-use crate::net::paths::path::{Path, PathEvents};
+use crate::net::paths::links::{LinkChangeSocket, find_route};
+use crate::net::paths::path::{MonitoredPath, PathNotifier};
 use crate::net::socket;
-use crate::protocol::failure_detector::{Event, Lost, State};
-use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
-use crate::status::{self, ChannelState, LostPeer};
+use crate::protocol::failure_detector::{FailureDetectorEvent, PathLoss, PathState};
+use crate::protocol::on_lost_channel::{LostChannelAction, StreamAdmission, admit};
+use crate::status::{self, LostPeer, StreamChannelState};
 use service::log::LogRateLimiter;
 
 /// The minimum interval of observations of the paths.
@@ -45,8 +45,8 @@ const LOST_PATH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The paths of a client to one server, or those of a server to its clients. They are monitored
 /// until this is dropped.
-pub(crate) struct Monitor {
-    shared: Arc<MonitorState>,
+pub(crate) struct PathMonitor {
+    shared: Arc<PathMonitorState>,
     _watching: JoinSet<()>,
 }
 
@@ -58,61 +58,65 @@ enum PathKey {
     Peer(SocketAddr, IpAddr),
 }
 
-struct MonitorState {
-    events: Arc<PathEvents>,
-    paths: Mutex<BTreeMap<PathKey, Arc<Path>>>,
-    side: Side,
+struct PathMonitorState {
+    events: Arc<PathNotifier>,
+    paths: Mutex<BTreeMap<PathKey, Arc<MonitoredPath>>>,
+    side: PathMonitorRole,
 }
 
-enum Side {
+enum PathMonitorRole {
     Client {
         mark: Option<u32>,
         threshold: usize,
-        policy: LostChannel,
+        policy: LostChannelPolicy,
         channel_metrics: Vec<Arc<ChannelMetrics>>,
     },
     /// Limits the log lines about lost and recovered paths of a listener.
-    Server { rarely: Mutex<BTreeMap<(usize, bool), LogRateLimiter>> },
+    Server { log_limiters: Mutex<BTreeMap<(usize, bool), LogRateLimiter>> },
 }
 
-impl Monitor {
+impl PathMonitor {
     /// Monitors the channels to a server. `channel_metrics` count when one falls silent.
     pub(crate) fn of_client(
-        remote: &Remote,
+        remote: &RemoteServerConfig,
         mark: Option<u32>,
-        policy: LostChannel,
+        policy: LostChannelPolicy,
         channel_metrics: Vec<Arc<ChannelMetrics>>,
     ) -> Self {
-        let events = Arc::new(PathEvents::new());
-        let path = |(place, channel): (usize, &Channel)| {
+        let events = Arc::new(PathNotifier::new());
+        let path = |(place, channel): (usize, &StreamChannelConfig)| {
             let named = (place, name(place, channel));
-            let path = Path::new(named, None, channel.clone(), Arc::clone(&events));
+            let path = MonitoredPath::new(named, None, channel.clone(), Arc::clone(&events));
             (PathKey::Channel(place), Arc::new(path))
         };
         let paths = remote.channels.iter().enumerate().map(path).collect();
-        let side =
-            Side::Client { mark, threshold: remote.threshold.into(), policy, channel_metrics };
-        Self::new(MonitorState { events, paths: Mutex::new(paths), side })
+        let side = PathMonitorRole::Client {
+            mark,
+            threshold: remote.threshold.into(),
+            policy,
+            channel_metrics,
+        };
+        Self::new(PathMonitorState { events, paths: Mutex::new(paths), side })
     }
 
     /// Monitors the paths of incoming streams.
     pub(crate) fn of_server() -> Self {
-        let side = Side::Server { rarely: Mutex::default() };
-        Self::new(MonitorState {
-            events: Arc::new(PathEvents::new()),
+        let side = PathMonitorRole::Server { log_limiters: Mutex::default() };
+        Self::new(PathMonitorState {
+            events: Arc::new(PathNotifier::new()),
             paths: Mutex::default(),
             side,
         })
     }
 
-    fn new(shared: MonitorState) -> Self {
+    fn new(shared: PathMonitorState) -> Self {
         let shared = Arc::new(shared);
         let watching = [watch(Arc::clone(&shared))].into_iter().collect();
         Self { shared, _watching: watching }
     }
 
     /// The paths, in the order of the channels.
-    pub(crate) fn paths(&self) -> Vec<Arc<Path>> {
+    pub(crate) fn paths(&self) -> Vec<Arc<MonitoredPath>> {
         self.shared.paths().values().map(Arc::clone).collect()
     }
 
@@ -124,7 +128,7 @@ impl Monitor {
         listener: SocketAddr,
         peer: IpAddr,
         connection: &TcpStream,
-    ) -> Option<Arc<Path>> {
+    ) -> Option<Arc<MonitoredPath>> {
         let peer = peer.to_canonical();
         let key = PathKey::Peer(listener, peer);
         let mut paths = self.shared.paths();
@@ -137,10 +141,16 @@ impl Monitor {
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
         let server = SocketAddr::new(peer, 9);
-        let route =
-            Channel { server, source: Some(own), device: None, preamble: b"", max_segment: None };
+        let route = StreamChannelConfig {
+            server,
+            source: Some(own),
+            device: None,
+            preamble: b"",
+            max_segment: None,
+        };
         let name = format!("channel {} ({listener}, from {peer})", place + 1);
-        let path = Path::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
+        let path =
+            MonitoredPath::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
         let path = Arc::new(path);
         paths.insert(key, Arc::clone(&path));
         Some(path)
@@ -159,8 +169,8 @@ impl Monitor {
     pub(crate) fn listener_status(
         &self,
         listener: SocketAddr,
-        counts: status::Channel,
-    ) -> status::Channel {
+        counts: status::StreamChannelStatus,
+    ) -> status::StreamChannelStatus {
         let first = PathKey::Peer(listener, Ipv4Addr::UNSPECIFIED.into());
         let last = PathKey::Peer(listener, Ipv6Addr::from(u128::MAX).into());
         let own: Vec<_> =
@@ -169,7 +179,7 @@ impl Monitor {
         for path in &own {
             peers += 1;
             match (path_status(path), path.peer) {
-                ((ChannelState::Down, Some(for_s), Some(why)), Some(peer)) => {
+                ((StreamChannelState::Down, Some(for_s), Some(why)), Some(peer)) => {
                     let (peer, streams) = (peer.to_string(), path.connection_count() as u64);
                     lost.push(LostPeer { peer, for_s, why, streams });
                 }
@@ -179,14 +189,14 @@ impl Monitor {
         lost.sort_by(|one, other| one.for_s.total_cmp(&other.for_s));
         let peers_down = lost.len() as u64;
         let (state, state_s, why) = match lost.last() {
-            _ if peers == 0 => (ChannelState::Unknown, None, None),
+            _ if peers == 0 => (StreamChannelState::Unknown, None, None),
             Some(first) if peers_down == peers => {
-                (ChannelState::Down, Some(first.for_s), Some(first.why.clone()))
+                (StreamChannelState::Down, Some(first.for_s), Some(first.why.clone()))
             }
-            _ => (ChannelState::Up, up_s, None),
+            _ => (StreamChannelState::Up, up_s, None),
         };
         lost.truncate(MAX_REPORTED_PEERS);
-        status::Channel { state, state_s, why, peers, peers_down, lost, ..counts }
+        status::StreamChannelStatus { state, state_s, why, peers, peers_down, lost, ..counts }
     }
 
     /// Waits until a new stream of a client may open.
@@ -198,13 +208,13 @@ impl Monitor {
         let mut changes = self.shared.events.changes();
         loop {
             let until = match self.admission(since) {
-                Admission::Open => return Ok(()),
-                Admission::Fail(place) => {
+                StreamAdmission::Open => return Ok(()),
+                StreamAdmission::Fail(place) => {
                     let path = self.paths().swap_remove(place);
                     path.request_probe();
                     return Err(lost_error(&path));
                 }
-                Admission::WaitUntil(until) => until,
+                StreamAdmission::WaitUntil(until) => until,
             };
             self.paths().iter().for_each(|path| path.request_probe());
             // The sender of the changes exists as long as `self`.
@@ -233,11 +243,11 @@ impl Monitor {
 
     /// Whether a new stream of a client may open now.
     pub(crate) fn is_open(&self) -> bool {
-        self.admission(self.now()) == Admission::Open
+        self.admission(self.now()) == StreamAdmission::Open
     }
 
     /// The clock of its paths.
-    pub(crate) fn clock(&self) -> Arc<PathEvents> {
+    pub(crate) fn clock(&self) -> Arc<PathNotifier> {
         Arc::clone(&self.shared.events)
     }
 
@@ -246,50 +256,55 @@ impl Monitor {
         self.shared.events.now()
     }
 
-    fn admission(&self, since: Duration) -> Admission {
-        let Side::Client { threshold, policy, .. } = &self.shared.side else {
-            return Admission::Open;
+    fn admission(&self, since: Duration) -> StreamAdmission {
+        let PathMonitorRole::Client { threshold, policy, .. } = &self.shared.side else {
+            return StreamAdmission::Open;
         };
-        let states: Vec<State> = self.paths().iter().map(|path| path.state()).collect();
+        let states: Vec<PathState> = self.paths().iter().map(|path| path.state()).collect();
         let times = (self.now(), since, policy.timeout);
         admit(states.iter(), states.len() - threshold, policy.new_streams, times)
     }
 }
 
 /// The status of a path: its state, for how many seconds, and why.
-pub(crate) fn path_status(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
+pub(crate) fn path_status(
+    path: &MonitoredPath,
+) -> (StreamChannelState, Option<f64>, Option<String>) {
     let age = |since: Duration| Some(path.events.now().saturating_sub(since).as_secs_f64());
     match path.state() {
-        State::Unknown => (ChannelState::Unknown, None, None),
-        State::Up { since } => (ChannelState::Up, age(since), None),
-        State::Lost(Lost { since, cause }) => {
-            (ChannelState::Down, age(since), Some(cause.to_string()))
+        PathState::Unknown => (StreamChannelState::Unknown, None, None),
+        PathState::Up { since } => (StreamChannelState::Up, age(since), None),
+        PathState::Lost(PathLoss { since, cause }) => {
+            (StreamChannelState::Down, age(since), Some(cause.to_string()))
         }
     }
 }
 
 /// The error of a stream that needs this path.
-pub(crate) fn lost_error(path: &Path) -> StreamError {
+pub(crate) fn lost_error(path: &MonitoredPath) -> StreamError {
     let state = path.state();
     let (since, why) = state.lost().map_or_else(
         || (path.events.now(), String::from("no answer")),
         |lost| (lost.since, lost.cause.to_string()),
     );
     let for_s = path.events.now().saturating_sub(since).as_secs_f64();
-    StreamError::Lost { channel: path.place, name: path.name.clone(), why, for_s }
+    StreamError::Lost { channel: path.channel_index, name: path.name.clone(), why, for_s }
 }
 
 /// The name of a client's channel, with its configuration.
-fn name(place: usize, Channel { server, source, device, .. }: &Channel) -> String {
+fn name(
+    place: usize,
+    StreamChannelConfig { server, source, device, .. }: &StreamChannelConfig,
+) -> String {
     let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
     let device = device.as_ref().map(|device| format!(" by {device}")).unwrap_or_default();
     format!("channel {} ({server}{source}{device})", place + 1)
 }
 
 /// Observes paths when they are due, without end.
-async fn watch(shared: Arc<MonitorState>) {
+async fn watch(shared: Arc<PathMonitorState>) {
     // Without notifications, a link that goes down is noticed by its silence.
-    let mut links = LinkChanges::listen().ok();
+    let mut links = LinkChangeSocket::listen().ok();
     let mut probes = JoinSet::new();
     loop {
         let next = shared.paths().values().filter_map(|path| path.deadline()).min();
@@ -307,15 +322,15 @@ async fn watch(shared: Arc<MonitorState>) {
     }
 }
 
-async fn link_change(links: Option<&LinkChanges>) -> io::Result<()> {
+async fn link_change(links: Option<&LinkChangeSocket>) -> io::Result<()> {
     match links {
         Some(links) => links.next().await,
         None => pending().await,
     }
 }
 
-impl MonitorState {
-    fn paths(&self) -> MutexGuard<'_, BTreeMap<PathKey, Arc<Path>>> {
+impl PathMonitorState {
+    fn paths(&self) -> MutexGuard<'_, BTreeMap<PathKey, Arc<MonitoredPath>>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -332,7 +347,7 @@ impl MonitorState {
             }
         }
         drop(paths);
-        if matches!(self.side, Side::Server { .. }) {
+        if matches!(self.side, PathMonitorRole::Server { .. }) {
             self.paths().retain(|_, path| {
                 let is_new = Arc::strong_count(path) > 1;
                 is_new || path.connection_count() > 0 || is_remembered(&path.state(), now)
@@ -340,20 +355,26 @@ impl MonitorState {
         }
     }
 
-    fn handle(&self, path: &Arc<Path>, event: Event, probes: &mut JoinSet<()>) {
+    fn handle(
+        &self,
+        path: &Arc<MonitoredPath>,
+        event: FailureDetectorEvent,
+        probes: &mut JoinSet<()>,
+    ) {
         match event {
-            Event::Probe { connect } => self.probe(path, connect, probes),
-            Event::Cut => self.count_silence(path),
-            Event::Lost(lost) => self.log_loss(path, &lost),
-            Event::Recovered { .. } if self.is_log_limited(path.place, false) => {}
-            Event::Recovered { after } => {
+            FailureDetectorEvent::Probe { connect } => self.probe(path, connect, probes),
+            FailureDetectorEvent::Cut => self.count_silence(path),
+            FailureDetectorEvent::Lost(lost) => self.log_loss(path, &lost),
+            FailureDetectorEvent::Recovered { .. }
+                if self.is_log_limited(path.channel_index, false) => {}
+            FailureDetectorEvent::Recovered { after } => {
                 info!("{} answers again after {:.1} s", path.name, after.as_secs_f64());
             }
         }
     }
 
-    fn probe(&self, path: &Arc<Path>, connect: bool, probes: &mut JoinSet<()>) {
-        let Side::Client { mark, .. } = self.side else { return path.probe() };
+    fn probe(&self, path: &Arc<MonitoredPath>, connect: bool, probes: &mut JoinSet<()>) {
+        let PathMonitorRole::Client { mark, .. } = self.side else { return path.probe() };
         if path.state().unusable_since().is_none() {
             path.probe();
         }
@@ -372,26 +393,26 @@ impl MonitorState {
 
     /// Whether a server has just logged that a path of a listener was lost, or has recovered.
     fn is_log_limited(&self, place: usize, is_lost: bool) -> bool {
-        let Side::Server { rarely } = &self.side else { return false };
+        let PathMonitorRole::Server { log_limiters: rarely } = &self.side else { return false };
         let mut rarely = rarely.lock().unwrap_or_else(PoisonError::into_inner);
-        rarely.entry((place, is_lost)).or_default().happened().is_none()
+        rarely.entry((place, is_lost)).or_default().count_event().is_none()
     }
 
     /// Open connections of a channel do not work any more: idle sets are not used.
-    fn count_silence(&self, path: &Path) {
-        if let Side::Client { channel_metrics, .. } = &self.side
-            && let Some(metrics) = channel_metrics.get(path.place)
+    fn count_silence(&self, path: &MonitoredPath) {
+        if let PathMonitorRole::Client { channel_metrics, .. } = &self.side
+            && let Some(metrics) = channel_metrics.get(path.channel_index)
         {
             metrics.record_silence();
         }
     }
 
     /// Logs that a channel is lost, and the consequences.
-    fn log_loss(&self, path: &Path, Lost { since, cause }: &Lost) {
+    fn log_loss(&self, path: &MonitoredPath, PathLoss { since, cause }: &PathLoss) {
         let for_s = self.events.now().saturating_sub(*since).as_secs_f64();
         let name = &path.name;
-        let Side::Client { threshold, policy, channel_metrics, .. } = &self.side else {
-            if !self.is_log_limited(path.place, true) {
+        let PathMonitorRole::Client { threshold, policy, channel_metrics, .. } = &self.side else {
+            if !self.is_log_limited(path.channel_index, true) {
                 let streams = path.connection_count();
                 warn!(
                     "{name} is lost: {cause} for {for_s:.1} s; {streams} streams use it, and wait for it if they \
@@ -409,8 +430,8 @@ impl MonitorState {
             );
         } else {
             let new = match policy.new_streams {
-                OnLostChannel::Fail => "new ones fail at once",
-                OnLostChannel::Wait => "new ones wait as well",
+                LostChannelAction::Fail => "new ones fail at once",
+                LostChannelAction::Wait => "new ones wait as well",
             };
             warn!(
                 "{name} is lost: {cause} for {for_s:.1} s; {threshold} of {all} channels are needed: streams \
@@ -423,8 +444,8 @@ impl MonitorState {
     /// now.
     fn check_routes(&self) {
         let mark = match self.side {
-            Side::Client { mark, .. } => mark,
-            Side::Server { .. } => None,
+            PathMonitorRole::Client { mark, .. } => mark,
+            PathMonitorRole::Server { .. } => None,
         };
         let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
         for path in paths {
@@ -440,7 +461,7 @@ impl MonitorState {
 /// Of the paths that are unused, and remembered only because they were lost, the one that was lost
 /// first. So a client that uses many addresses cannot keep the paths of others from being
 /// monitored.
-fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
+fn longest_lost(paths: &BTreeMap<PathKey, Arc<MonitoredPath>>) -> Option<PathKey> {
     let unused = paths
         .iter()
         .filter(|(_, path)| Arc::strong_count(path) == 1 && path.connection_count() == 0);
@@ -449,6 +470,6 @@ fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
 }
 
 /// Whether a path without connections was lost recently.
-fn is_remembered(state: &State, now: Duration) -> bool {
+fn is_remembered(state: &PathState, now: Duration) -> bool {
     state.lost().is_some_and(|lost| now.saturating_sub(lost.since) < LOST_PATH_TIMEOUT)
 }

@@ -11,9 +11,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::config::Channel;
-use crate::net::tcp_info::{Sample, extend_keepalive, restore_keepalive, sample, send_keepalive};
-use crate::protocol::failure_detector::{Cause, Event, FailureDetector, Observation, State};
+use crate::config::StreamChannelConfig;
+use crate::net::tcp_info::{
+    TcpInfoSample, extend_keepalive, restore_keepalive, sample, send_keepalive,
+};
+use crate::protocol::failure_detector::{
+    FailureDetector, FailureDetectorEvent, PathLossCause, PathObservation, PathState,
+};
 
 /// How long a channel counts as in use after the last byte. It is not the failure detector's, which
 /// is told whether a channel is in use: streams note each byte in an atomic variable without a
@@ -35,7 +39,7 @@ const MIN_SENT: u64 = 50;
 const LOST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The clock and the notifications that all paths of a client or a server share.
-pub(crate) struct PathEvents {
+pub(crate) struct PathNotifier {
     epoch: Instant,
     /// A path must be observed.
     pub(crate) wake: Notify,
@@ -43,7 +47,7 @@ pub(crate) struct PathEvents {
     changes: watch::Sender<()>,
 }
 
-impl PathEvents {
+impl PathNotifier {
     /// A clock that starts now.
     pub(crate) fn new() -> Self {
         Self { epoch: Instant::now(), wake: Notify::new(), changes: watch::Sender::new(()) }
@@ -72,25 +76,25 @@ const NOT_USED: u8 = 1;
 const USED: u8 = 2;
 
 /// One channel to one peer.
-pub(crate) struct Path {
+pub(crate) struct MonitoredPath {
     /// The channel's index in the configuration.
-    pub(crate) place: usize,
+    pub(crate) channel_index: usize,
     /// Its name, with the channel's configuration.
     pub(crate) name: String,
     /// The address of the peer, at a server.
     pub(crate) peer: Option<IpAddr>,
     /// The addresses and the device of its packets.
-    pub(crate) route: Channel,
-    pub(crate) events: Arc<PathEvents>,
+    pub(crate) route: StreamChannelConfig,
+    pub(crate) events: Arc<PathNotifier>,
     usage: AtomicU8,
     /// Connection attempts since the last success.
     connecting: AtomicU32,
-    connections: Mutex<Connections>,
-    watched: Mutex<Detection>,
+    connections: Mutex<PathConnections>,
+    watched: Mutex<PathFailureDetection>,
 }
 
 #[derive(Default)]
-struct Connections {
+struct PathConnections {
     next: u64,
     /// By their age.
     open: BTreeMap<u64, RawFd>,
@@ -99,21 +103,21 @@ struct Connections {
 }
 
 #[derive(Default)]
-struct Detection {
+struct PathFailureDetection {
     detector: FailureDetector,
     used_at: Option<Duration>,
 }
 
-impl Path {
+impl MonitoredPath {
     /// A path without connections.
     pub(crate) fn new(
-        (place, name): (usize, String),
+        (channel_index, name): (usize, String),
         peer: Option<IpAddr>,
-        route: Channel,
-        events: Arc<PathEvents>,
+        route: StreamChannelConfig,
+        events: Arc<PathNotifier>,
     ) -> Self {
         Self {
-            place,
+            channel_index,
             name,
             peer,
             route,
@@ -127,7 +131,7 @@ impl Path {
 
     /// Registers a connection until the result is dropped, which must be before the connection is
     /// closed.
-    pub(crate) fn register(self: &Arc<Self>, connection: &impl AsRawFd) -> Registration {
+    pub(crate) fn register(self: &Arc<Self>, connection: &impl AsRawFd) -> PathRegistration {
         let socket = connection.as_raw_fd();
         extend_keepalive(socket);
         let mut connections = self.connections();
@@ -136,7 +140,7 @@ impl Path {
         connections.open.insert(id, socket);
         drop(connections);
         self.mark_used();
-        Registration { path: Arc::clone(self), id }
+        PathRegistration { path: Arc::clone(self), id }
     }
 
     /// The number of connections.
@@ -168,7 +172,7 @@ impl Path {
     }
 
     /// Its state.
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> PathState {
         self.watched().detector.state().clone()
     }
 
@@ -180,8 +184,8 @@ impl Path {
 
     /// A connection attempt has failed.
     pub(crate) fn connect_failed(&self, error: &std::io::Error) {
-        if let Some(cause) = Cause::of(error) {
-            if !cause.is_cut() {
+        if let Some(cause) = PathLossCause::of(error) {
+            if !cause.breaks_open_connections() {
                 // The host has answered.
                 self.connecting.store(0, Ordering::Relaxed);
             }
@@ -243,12 +247,12 @@ impl Path {
             self.connecting.store(0, Ordering::Relaxed);
             self.restore_keepalive();
         }
-        let tries = samples.iter().map(|(_, seen)| seen.tries).max().unwrap_or(0);
-        let seen = Observation {
+        let tries = samples.iter().map(|(_, seen)| seen.unanswered_probes).max().unwrap_or(0);
+        let seen = PathObservation {
             is_wanted: in_use || !samples.is_empty(),
             in_use,
-            heard: samples.iter().map(|(_, seen)| seen.heard).min(),
-            tries: tries.max(self.connecting.load(Ordering::Relaxed)),
+            since_received: samples.iter().map(|(_, seen)| seen.since_received).min(),
+            unanswered_probes: tries.max(self.connecting.load(Ordering::Relaxed)),
             round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
             loss: loss(&samples),
         };
@@ -260,7 +264,7 @@ impl Path {
     }
 
     /// The next event to handle.
-    pub(crate) fn poll_event(&self) -> Option<Event> {
+    pub(crate) fn poll_event(&self) -> Option<FailureDetectorEvent> {
         self.watched().detector.poll_event()
     }
 
@@ -295,24 +299,24 @@ impl Path {
 
     /// Samples of the newest connections: of all, up to the maximum, or up to the first on which
     /// the peer was heard just now.
-    fn samples(&self, all: bool) -> Vec<(u64, Sample)> {
+    fn samples(&self, all: bool) -> Vec<(u64, TcpInfoSample)> {
         let connections = self.connections();
         let mut samples = Vec::new();
         for (&id, &socket) in connections.open.iter().rev().take(MAX_SAMPLED) {
             let Some(seen) = sample(socket) else { continue };
             samples.push((id, seen));
-            if !all && seen.heard < Duration::from_millis(100) {
+            if !all && seen.since_received < Duration::from_millis(100) {
                 break;
             }
         }
         samples
     }
 
-    fn connections(&self) -> MutexGuard<'_, Connections> {
+    fn connections(&self) -> MutexGuard<'_, PathConnections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Detection> {
+    fn watched(&self) -> MutexGuard<'_, PathFailureDetection> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -320,25 +324,26 @@ impl Path {
 /// The fraction of packets that were sent again on these connections. Zero if too few were sent to
 /// tell.
 #[expect(clippy::cast_precision_loss, reason = "a fraction need not be exact")]
-fn loss(samples: &[(u64, Sample)]) -> f64 {
-    let sum = |count: fn(&Sample) -> u64| samples.iter().map(|(_, seen)| count(seen)).sum::<u64>();
+fn loss(samples: &[(u64, TcpInfoSample)]) -> f64 {
+    let sum =
+        |count: fn(&TcpInfoSample) -> u64| samples.iter().map(|(_, seen)| count(seen)).sum::<u64>();
     let (sent, resent) =
         (sum(|seen| seen.sent), sum(|seen| seen.resent).min(sum(|seen| seen.sent)));
     if sent < MIN_SENT { 0.0 } else { resent as f64 / sent as f64 }
 }
 
 /// What streams depend on: whether the channel is lost, and since when open ones cannot use it.
-fn usability(state: &State) -> (bool, Option<Duration>) {
+fn usability(state: &PathState) -> (bool, Option<Duration>) {
     (state.lost().is_some(), state.unusable_since())
 }
 
 /// A registered connection.
-pub(crate) struct Registration {
-    path: Arc<Path>,
+pub(crate) struct PathRegistration {
+    path: Arc<MonitoredPath>,
     id: u64,
 }
 
-impl Drop for Registration {
+impl Drop for PathRegistration {
     fn drop(&mut self) {
         let mut connections = self.path.connections();
         let socket = connections.open.remove(&self.id);
@@ -360,11 +365,17 @@ mod tests {
 
     #[test]
     fn a_change_of_usability_is_announced() {
-        let events = Arc::new(PathEvents::new());
+        let events = Arc::new(PathNotifier::new());
         let server = ([127, 0, 0, 1], 9).into();
-        let route =
-            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
-        let path = Path::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
+        let route = StreamChannelConfig {
+            server,
+            source: None,
+            device: None,
+            preamble: b"",
+            max_segment: None,
+        };
+        let path =
+            MonitoredPath::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
         let mut changes = events.changes();
         let errors = [
             ErrorKind::ConnectionRefused,

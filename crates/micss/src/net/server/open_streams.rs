@@ -1,5 +1,5 @@
 //! The server's open streams, and the limits of their number and of the memory for their records.
-//! [`Budget`] decides which are evicted.
+//! [`OpenStreamBudget`] decides which are evicted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,31 +8,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use crate::config::ServerConfig;
-use crate::protocol::admission::{Budget, Evicted, Limit};
-use crate::protocol::memory::Lease;
+use crate::config::MicssServerConfig;
+use crate::protocol::admission::{EvictedStream, ExhaustedResource, OpenStreamBudget};
+use crate::protocol::memory::MemoryLease;
 use crate::protocol::record::SMALL_RECORD;
 use service::log::LogRateLimiter;
 
 /// All open streams.
 #[derive(Debug)]
 pub(crate) struct OpenStreams {
-    state: Mutex<State>,
+    state: Mutex<OpenStreamTable>,
 }
 
 #[derive(Debug)]
-struct State {
-    budget: Budget,
+struct OpenStreamTable {
+    budget: OpenStreamBudget,
     /// Ends a stream.
     streams: HashMap<u64, Arc<Notify>>,
-    counts: Counts,
+    counts: StreamLimitCounts,
     over_streams: LogRateLimiter,
     over_memory: LogRateLimiter,
 }
 
 /// Counts of reached limits, since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct StreamLimitCounts {
     /// Streams that were ended so that streams of other sources could open.
     pub(crate) evicted: u64,
     /// Streams that were ended or rejected, or limited to short records, because there was no
@@ -52,11 +52,11 @@ pub(crate) struct OpenStream {
 
 impl OpenStreams {
     /// No open streams, with the limits of the configuration.
-    pub(crate) fn new(config: &ServerConfig) -> Self {
-        let state = State {
-            budget: Budget::new(config.max_streams, config.max_memory),
+    pub(crate) fn new(config: &MicssServerConfig) -> Self {
+        let state = OpenStreamTable {
+            budget: OpenStreamBudget::new(config.max_streams, config.max_memory),
             streams: HashMap::new(),
-            counts: Counts::default(),
+            counts: StreamLimitCounts::default(),
             over_streams: LogRateLimiter::default(),
             over_memory: LogRateLimiter::default(),
         };
@@ -64,7 +64,7 @@ impl OpenStreams {
     }
 
     /// Applies the limits of this configuration.
-    pub(crate) fn reconfigure(&self, config: &ServerConfig) {
+    pub(crate) fn reconfigure(&self, config: &MicssServerConfig) {
         self.with(|state| state.budget.reconfigure(config.max_streams, config.max_memory));
     }
 
@@ -87,8 +87,8 @@ impl OpenStreams {
     }
 
     /// The counts of reached limits.
-    pub(crate) fn counts(&self) -> Counts {
-        self.with(|state| Counts { bytes: state.budget.bytes(), ..state.counts })
+    pub(crate) fn counts(&self) -> StreamLimitCounts {
+        self.with(|state| StreamLimitCounts { bytes: state.budget.bytes(), ..state.counts })
     }
 
     /// Makes a stream hold so many bytes instead of `held`. Returns whether that is possible;
@@ -99,12 +99,12 @@ impl OpenStreams {
             || self.with(|state| {
                 let may = state.budget.take(number, bytes - before);
                 if !may && let Some(source) = state.budget.source(number) {
-                    state.reached(Limit::Memory, source, false);
+                    state.reached(ExhaustedResource::Memory, source, false);
                 }
                 may
             });
         if bytes < before {
-            self.with(|state| state.budget.give_back(number, before - bytes));
+            self.with(|state| state.budget.release(number, before - bytes));
         }
         if may {
             *held = bytes;
@@ -113,10 +113,10 @@ impl OpenStreams {
     }
 
     /// Runs an operation, and ends the streams that it evicts.
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut OpenStreamTable) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state);
-        while let Some(Evicted { number, source, limit }) = state.budget.poll_evicted() {
+        while let Some(EvictedStream { number, source, limit }) = state.budget.poll_evicted() {
             if let Some(evicted) = state.streams.remove(&number) {
                 evicted.notify_one();
             }
@@ -126,14 +126,14 @@ impl OpenStreams {
     }
 }
 
-impl State {
+impl OpenStreamTable {
     /// A limit was reached: a stream of this source was ended in favour of others, or was limited.
-    fn reached(&mut self, limit: Limit, source: IpAddr, evicted: bool) {
+    fn reached(&mut self, limit: ExhaustedResource, source: IpAddr, evicted: bool) {
         self.counts.evicted += u64::from(evicted);
         let open = self.budget.streams();
         match limit {
-            Limit::Streams => {
-                if let Some(so_often) = self.over_streams.happened() {
+            ExhaustedResource::Streams => {
+                if let Some(so_often) = self.over_streams.count_event() {
                     warn!(
                         %source,
                         open,
@@ -142,9 +142,9 @@ impl State {
                     );
                 }
             }
-            Limit::Memory => {
+            ExhaustedResource::Memory => {
                 self.counts.out_of_memory += 1;
-                if let Some(so_often) = self.over_memory.happened() {
+                if let Some(so_often) = self.over_memory.count_event() {
                     let bytes = self.budget.bytes();
                     warn!(
                         %source,
@@ -167,9 +167,9 @@ impl OpenStream {
     }
 
     /// The lease of one direction.
-    pub(crate) fn lease(&self) -> Lease {
+    pub(crate) fn lease(&self) -> MemoryLease {
         let (all, number, mut held) = (Arc::clone(&self.all), self.number, 0);
-        Lease::limited(move |bytes| all.resize(number, &mut held, bytes as u64))
+        MemoryLease::limited(move |bytes| all.resize(number, &mut held, bytes as u64))
     }
 }
 
@@ -184,17 +184,19 @@ impl Drop for OpenStream {
 
 #[cfg(test)]
 mod tests {
-    use sharing::{Generator, Sharing};
+    use sharing::{RandomGenerator, SharingParameters};
 
     use super::*;
-    use crate::protocol::incoming::{Incoming, SEED_LEN};
-    use crate::protocol::outgoing::Outgoing;
-    use crate::protocol::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
+    use crate::protocol::incoming::{IncomingRecords, SEED_LEN};
+    use crate::protocol::outgoing::OutgoingRecords;
+    use crate::protocol::record::{
+        HEADER_LEN, MAX_PAYLOAD, MAX_RECORD, MicssRecordError, MicssRecordKind,
+    };
 
     /// The memory of two channels for one direction with long records.
     fn open_streams() -> Arc<OpenStreams> {
         let text = "listen = [\"127.0.0.1:1\"]\nallow = []\nmax_memory_mib = 16\n";
-        let mut config = ServerConfig::from_toml(text).unwrap();
+        let mut config = MicssServerConfig::from_toml(text).unwrap();
         config.max_memory = 3 * (2 * 3 * 4096) + 3 * (MAX_RECORD as u64 + 36 - 4096);
         Arc::new(OpenStreams::new(&config))
     }
@@ -205,13 +207,17 @@ mod tests {
 
     /// All shares of a record with a payload of this length.
     fn shares(len: usize) -> Vec<Vec<u8>> {
-        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+        let mut outgoing =
+            OutgoingRecords::new(SharingParameters::xor(2).unwrap(), RandomGenerator::system());
         outgoing.make_room(len);
-        outgoing.seal_payload(Kind::Data, &vec![1; len]).unwrap();
-        (0..2).map(|channel| outgoing.rest(channel).to_vec()).collect()
+        outgoing.seal_payload(MicssRecordKind::Data, &vec![1; len]).unwrap();
+        (0..2).map(|channel| outgoing.unsent(channel).to_vec()).collect()
     }
 
-    fn receive(incoming: &mut Incoming, len: usize) -> Result<Option<usize>, RecordError> {
+    fn receive(
+        incoming: &mut IncomingRecords,
+        len: usize,
+    ) -> Result<Option<usize>, MicssRecordError> {
         for (channel, share) in shares(len).into_iter().enumerate() {
             let space = incoming.space(channel);
             let piece = space.len().min(share.len());
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn without_memory_records_that_are_sent_stay_short_and_long_ones_are_not_received() {
         let all = open_streams();
-        let incoming = || Incoming::new(Sharing::xor(2).unwrap(), [7; SEED_LEN]);
+        let incoming = || IncomingRecords::new(SharingParameters::xor(2).unwrap(), [7; SEED_LEN]);
         let [holds, asks] = [1, 1].map(|last| all.open(ip(last), 2).unwrap());
         let mut first = incoming();
         first.limit_memory(holds.lease());
@@ -238,14 +244,15 @@ mod tests {
         let mut second = incoming();
         second.limit_memory(asks.lease());
         assert_eq!(receive(&mut second, 1000), Ok(Some(1000)));
-        assert_eq!(receive(&mut second, MAX_PAYLOAD), Err(RecordError::NoMemory));
-        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
-        outgoing.limit_memory(asks.lease(), Lease::default());
+        assert_eq!(receive(&mut second, MAX_PAYLOAD), Err(MicssRecordError::NoMemory));
+        let mut outgoing =
+            OutgoingRecords::new(SharingParameters::xor(2).unwrap(), RandomGenerator::system());
+        outgoing.limit_memory(asks.lease(), MemoryLease::default());
         for _ in 0..3 {
             outgoing.make_room(MAX_PAYLOAD);
             let len = outgoing.payload_mut().len();
             assert_eq!(len, 4096 - HEADER_LEN);
-            outgoing.seal(Kind::Data, len).unwrap();
+            outgoing.seal(MicssRecordKind::Data, len).unwrap();
             for channel in 0..2 {
                 outgoing.advance(channel, 4096);
             }

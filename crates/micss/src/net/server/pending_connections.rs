@@ -9,7 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::{ConnectionId, Cookie, List, Message, OpenError, Rejoin};
+use association::{
+    AssociationMessage, AssociationOpenError, ConnectionCookie, CookieList, PendingConnectionId,
+    Rejoin,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
@@ -17,11 +20,12 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
-use crate::config::{Integrity, ServerConfig};
+use crate::config::{Integrity, MicssServerConfig};
 use crate::net::metrics::ChannelMetrics;
 use crate::net::stream::connection::ChannelConnection;
 use crate::protocol::admission::{
-    Closed, PendingCounts, PendingEvent, PendingLimits, PendingTable,
+    PendingCloseReason, PendingConnectionCounts, PendingConnectionEvent, PendingConnectionLimits,
+    PendingConnectionTable,
 };
 use service::log::LogRateLimiter;
 
@@ -29,16 +33,16 @@ use service::log::LogRateLimiter;
 const MAX_READ: usize = 1024;
 
 /// The connections that have no open stream.
-pub(crate) struct PendingConnections {
+pub(crate) struct PendingChannelConnections {
     epoch: Instant,
-    state: Mutex<State>,
+    state: Mutex<PendingConnectionRegistry>,
 }
 
-struct State {
+struct PendingConnectionRegistry {
     /// Decides which are kept, and which belong together.
-    table: PendingTable,
+    table: PendingConnectionTable,
     /// How each connection's owner is notified.
-    pending: HashMap<ConnectionId, Owner>,
+    pending: HashMap<PendingConnectionId, PendingConnectionOwner>,
     /// Connections that were rejected.
     refused: LogRateLimiter,
     /// Connections that were evicted.
@@ -48,21 +52,21 @@ struct State {
 }
 
 /// The owner of a connection.
-enum Owner {
+enum PendingConnectionOwner {
     /// The task that waits for its association, which receives what becomes of it. If it receives
     /// nothing, it closes the connection.
-    AwaitingList(oneshot::Sender<Assignment>),
+    AwaitingList(oneshot::Sender<ConnectionAssignment>),
     /// A stream whose request is not verified yet. Notified to end it.
     AwaitingRequest(Arc<Notify>),
 }
 
 /// A connection's place in the table. It is removed when this is dropped.
-pub(crate) struct PendingPermit {
-    pending: Arc<PendingConnections>,
-    id: ConnectionId,
+pub(crate) struct PendingConnectionPermit {
+    pending: Arc<PendingChannelConnections>,
+    id: PendingConnectionId,
 }
 
-impl Drop for PendingPermit {
+impl Drop for PendingConnectionPermit {
     fn drop(&mut self) {
         self.pending.with(|state, _| {
             state.pending.remove(&self.id);
@@ -72,7 +76,7 @@ impl Drop for PendingPermit {
 }
 
 /// A client's connection.
-pub(crate) struct Connection {
+pub(crate) struct AcceptedChannelConnection {
     /// The connection itself.
     pub(crate) stream: ChannelConnection,
     /// Its source.
@@ -80,57 +84,57 @@ pub(crate) struct Connection {
     /// The bytes that were read and belong to the stream.
     pub(crate) rest: Zeroizing<Vec<u8>>,
     /// Its place, until the stream opens.
-    pub(crate) permit: PendingPermit,
+    pub(crate) permit: PendingConnectionPermit,
 }
 
 /// Connections that belong together.
-pub(crate) struct Association {
+pub(crate) struct AssociatedConnections {
     /// The list of their cookies, which both ends know.
-    pub(crate) list: List,
+    pub(crate) list: CookieList,
     /// The connections, by their channels' indices.
-    pub(crate) connections: BTreeMap<usize, Connection>,
+    pub(crate) connections: BTreeMap<usize, AcceptedChannelConnection>,
     /// Notified when the stream is evicted before its request is verified.
     pub(crate) evicted: Arc<Notify>,
 }
 
 /// What becomes of a connection.
-enum Assignment {
+enum ConnectionAssignment {
     /// It is one of an association.
-    Slot(Slot),
+    Slot(AssociationSlot),
     /// It is to take the place of another in an open stream.
-    Rejoin(Rejoin, Cookie),
+    Rejoin(Rejoin, ConnectionCookie),
 }
 
 /// What the handshake of a connection makes complete.
-pub(crate) enum Arrival {
+pub(crate) enum HandshakeCompletion {
     /// An association.
-    Association(Association),
+    Association(AssociatedConnections),
     /// A connection that is to take the place of another in an open stream.
-    Rejoin(Rejoin, Cookie, Connection),
+    Rejoin(Rejoin, ConnectionCookie, AcceptedChannelConnection),
 }
 
 /// A connection's place in its association: its channel's index.
-struct Slot {
+struct AssociationSlot {
     builder: Arc<AssociationBuilder>,
     index: usize,
 }
 
 /// The connections of one association, as the tasks that greeted them hand them in.
 struct AssociationBuilder {
-    list: List,
+    list: CookieList,
     /// Their number.
     expected: usize,
     evicted: Arc<Notify>,
-    connections: Mutex<BTreeMap<usize, Connection>>,
+    connections: Mutex<BTreeMap<usize, AcceptedChannelConnection>>,
 }
 
-impl Slot {
+impl AssociationSlot {
     /// Hands in a connection. Returns all of them to the last caller.
-    fn take(self, connection: Connection) -> Option<Association> {
+    fn take(self, connection: AcceptedChannelConnection) -> Option<AssociatedConnections> {
         let mut all = self.builder.connections.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(self.index, connection);
         let is_complete = all.len() == self.builder.expected;
-        is_complete.then(|| Association {
+        is_complete.then(|| AssociatedConnections {
             list: self.builder.list.clone(),
             connections: std::mem::take(&mut all),
             evicted: Arc::clone(&self.builder.evicted),
@@ -138,11 +142,11 @@ impl Slot {
     }
 }
 
-impl PendingConnections {
+impl PendingChannelConnections {
     /// An empty table, with the limits of the configuration.
-    pub(crate) fn new(config: &ServerConfig) -> Self {
-        let state = State {
-            table: PendingTable::new(limits(config)),
+    pub(crate) fn new(config: &MicssServerConfig) -> Self {
+        let state = PendingConnectionRegistry {
+            table: PendingConnectionTable::new(limits(config)),
             pending: HashMap::new(),
             refused: LogRateLimiter::default(),
             closed: LogRateLimiter::default(),
@@ -152,12 +156,12 @@ impl PendingConnections {
     }
 
     /// Applies the limits of this configuration.
-    pub(crate) fn reconfigure(&self, config: &ServerConfig) {
+    pub(crate) fn reconfigure(&self, config: &MicssServerConfig) {
         self.with(|state, _| state.table.reconfigure(limits(config)));
     }
 
     /// The number of connections without an open stream, and the counts.
-    pub(crate) fn counts(&self) -> (u64, PendingCounts) {
+    pub(crate) fn counts(&self) -> (u64, PendingConnectionCounts) {
         self.with(|state, _| state.table.counts())
     }
 
@@ -168,31 +172,35 @@ impl PendingConnections {
         mut stream: TcpStream,
         peer: SocketAddr,
         metrics: Arc<ChannelMetrics>,
-    ) -> Option<Arrival> {
-        let random = sharing::Generator::system().array();
-        let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
+    ) -> Option<HandshakeCompletion> {
+        let random = sharing::RandomGenerator::system().array();
+        let cookie = ConnectionCookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
         // A task gives up its place before it ends, so that no connection gets a slot that does not
         // wait for it.
         let (mut assignment, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
-        let guard = PendingGuard { permit: &permit, metrics: &metrics };
+        let guard = PendingConnectionGuard { permit: &permit, metrics: &metrics };
         let (assignment, rest) = guard.wait(&mut stream, cookie, &mut assignment).await?;
         drop(guard);
         let channel = match &assignment {
-            Assignment::Slot(slot) => slot.index,
-            Assignment::Rejoin(rejoin, _) => rejoin.channel.into(),
+            ConnectionAssignment::Slot(slot) => slot.index,
+            ConnectionAssignment::Rejoin(rejoin, _) => rejoin.channel.into(),
         };
         let stream = ChannelConnection::new(stream, metrics, channel);
-        let connection = Connection { stream, peer, rest, permit };
+        let connection = AcceptedChannelConnection { stream, peer, rest, permit };
         match assignment {
-            Assignment::Slot(slot) => slot.take(connection).map(Arrival::Association),
-            Assignment::Rejoin(rejoin, cookie) => Some(Arrival::Rejoin(rejoin, cookie, connection)),
+            ConnectionAssignment::Slot(slot) => {
+                slot.take(connection).map(HandshakeCompletion::Association)
+            }
+            ConnectionAssignment::Rejoin(rejoin, cookie) => {
+                Some(HandshakeCompletion::Rejoin(rejoin, cookie, connection))
+            }
         }
     }
 
     fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
-        if let Some(refused) = self.with(|state, _| state.refused.happened()) {
+        if let Some(refused) = self.with(|state, _| state.refused.count_event()) {
             warn!(%peer, %error, refused, "connections refused");
         }
     }
@@ -201,20 +209,23 @@ impl PendingConnections {
     /// the receiver, whose end means that it is closed.
     fn open(
         self: &Arc<Self>,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
         source: IpAddr,
-    ) -> Result<(oneshot::Receiver<Assignment>, PendingPermit), OpenError> {
+    ) -> Result<
+        (oneshot::Receiver<ConnectionAssignment>, PendingConnectionPermit),
+        AssociationOpenError,
+    > {
         let (id, receiver) = self.with(|state, now| {
             let id = state.table.open(cookie, source, now)?;
             let (slot, receiver) = oneshot::channel();
-            state.pending.insert(id, Owner::AwaitingList(slot));
+            state.pending.insert(id, PendingConnectionOwner::AwaitingList(slot));
             Ok((id, receiver))
         })?;
-        Ok((receiver, PendingPermit { pending: Arc::clone(self), id }))
+        Ok((receiver, PendingConnectionPermit { pending: Arc::clone(self), id }))
     }
 
     /// Runs an operation of the table, and sends the slots that result.
-    fn with<T>(&self, handle: impl FnOnce(&mut State, Duration) -> T) -> T {
+    fn with<T>(&self, handle: impl FnOnce(&mut PendingConnectionRegistry, Duration) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = handle(&mut state, self.epoch.elapsed());
         state.handle_events();
@@ -222,22 +233,26 @@ impl PendingConnections {
     }
 }
 
-impl State {
+impl PendingConnectionRegistry {
     fn handle_events(&mut self) {
         while let Some(event) = self.table.poll_event() {
             match event {
-                PendingEvent::Associated { list, connections } => {
+                PendingConnectionEvent::Associated { list, connections } => {
                     self.fill_slots(list, connections);
                 }
-                PendingEvent::Rejoin { id, cookie, rejoin } => {
-                    if let Some(Owner::AwaitingList(assignment)) = self.pending.remove(&id) {
+                PendingConnectionEvent::Rejoin { id, cookie, rejoin } => {
+                    if let Some(PendingConnectionOwner::AwaitingList(assignment)) =
+                        self.pending.remove(&id)
+                    {
                         // The connection's task may have ended.
-                        let _ = assignment.send(Assignment::Rejoin(rejoin, cookie));
+                        let _ = assignment.send(ConnectionAssignment::Rejoin(rejoin, cookie));
                     }
                 }
-                PendingEvent::Closed { id, source, reason } => {
+                PendingConnectionEvent::Closed { id, source, reason } => {
                     // Without its slot, a waiting connection is closed by its task.
-                    if let Some(Owner::AwaitingRequest(evicted)) = self.pending.remove(&id) {
+                    if let Some(PendingConnectionOwner::AwaitingRequest(evicted)) =
+                        self.pending.remove(&id)
+                    {
                         evicted.notify_one();
                     }
                     self.log_closed(source, reason);
@@ -247,7 +262,7 @@ impl State {
     }
 
     /// Sends the slots to connections that belong together.
-    fn fill_slots(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
+    fn fill_slots(&mut self, list: CookieList, connections: Vec<Option<PendingConnectionId>>) {
         let expected = connections.iter().flatten().count();
         let evicted = Arc::new(Notify::new());
         let builder = Arc::new(AssociationBuilder {
@@ -259,20 +274,22 @@ impl State {
         for (index, id) in connections.into_iter().enumerate() {
             let owner = id.and_then(|id| self.pending.get_mut(&id));
             let Some(owner) = owner else { continue };
-            let stream = Owner::AwaitingRequest(Arc::clone(&evicted));
-            if let Owner::AwaitingList(slot) = std::mem::replace(owner, stream) {
+            let stream = PendingConnectionOwner::AwaitingRequest(Arc::clone(&evicted));
+            if let PendingConnectionOwner::AwaitingList(slot) = std::mem::replace(owner, stream) {
                 // The connection's task may have ended.
-                let slot_of = Slot { builder: Arc::clone(&builder), index };
-                let _ = slot.send(Assignment::Slot(slot_of));
+                let slot_of = AssociationSlot { builder: Arc::clone(&builder), index };
+                let _ = slot.send(ConnectionAssignment::Slot(slot_of));
             }
         }
     }
 
-    fn log_closed(&mut self, source: Option<IpAddr>, reason: Closed) {
+    fn log_closed(&mut self, source: Option<IpAddr>, reason: PendingCloseReason) {
         match reason {
-            Closed::NotAssociated(reason) => debug!(%reason, "connection not associated"),
-            Closed::Terms => {
-                if let Some(so_often) = self.rejected.happened() {
+            PendingCloseReason::NotAssociated(reason) => {
+                debug!(%reason, "connection not associated");
+            }
+            PendingCloseReason::Terms => {
+                if let Some(so_often) = self.rejected.count_event() {
                     warn!(
                         ?source,
                         so_often,
@@ -281,8 +298,8 @@ impl State {
                     );
                 }
             }
-            Closed::Evicted => {
-                if let Some(closed) = self.closed.happened() {
+            PendingCloseReason::Evicted => {
+                if let Some(closed) = self.closed.count_event() {
                     let max_waiting = self.table.max_waiting();
                     warn!(
                         ?source,
@@ -298,8 +315,8 @@ impl State {
 }
 
 /// The limits of the configuration.
-fn limits(config: &ServerConfig) -> PendingLimits {
-    PendingLimits {
+fn limits(config: &MicssServerConfig) -> PendingConnectionLimits {
+    PendingConnectionLimits {
         max_waiting: config.max_waiting,
         min_channels: config.min_channels,
         max_channels: config.max_channels,
@@ -308,21 +325,21 @@ fn limits(config: &ServerConfig) -> PendingLimits {
 }
 
 /// A connection that waits for its association.
-struct PendingGuard<'a> {
-    permit: &'a PendingPermit,
+struct PendingConnectionGuard<'a> {
+    permit: &'a PendingConnectionPermit,
     metrics: &'a ChannelMetrics,
 }
 
-impl PendingGuard<'_> {
+impl PendingConnectionGuard<'_> {
     /// Sends the connection its cookie, reads its list, and waits for its slot, until the table's
     /// deadline. Returns the slot, and the bytes behind the list.
     async fn wait(
         &self,
         stream: &mut TcpStream,
-        cookie: Cookie,
-        slot: &mut oneshot::Receiver<Assignment>,
-    ) -> Option<(Assignment, Zeroizing<Vec<u8>>)> {
-        let greeting = Message::Cookie(cookie).encode();
+        cookie: ConnectionCookie,
+        slot: &mut oneshot::Receiver<ConnectionAssignment>,
+    ) -> Option<(ConnectionAssignment, Zeroizing<Vec<u8>>)> {
+        let greeting = AssociationMessage::Cookie(cookie).encode();
         let mut unsent = &greeting[..];
         let (mut reader, mut writer) = stream.split();
         let mut bytes = Zeroizing::new([0; MAX_READ]);
@@ -364,7 +381,7 @@ impl PendingGuard<'_> {
     }
 }
 
-impl Drop for PendingGuard<'_> {
+impl Drop for PendingConnectionGuard<'_> {
     fn drop(&mut self) {
         self.metrics.ready.decrement();
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use association::{Cookie, Rejoin};
+use association::{ConnectionCookie, Rejoin};
 use tokio::sync::mpsc;
 
 use crate::net::stream::rejoins::RejoinClaim;
@@ -14,9 +14,9 @@ const MAX_CLAIMS: usize = 16;
 
 /// The streams that connections may join.
 #[derive(Default)]
-pub(crate) struct RejoinableStreams(Mutex<HashMap<[u8; 16], Entry>>);
+pub(crate) struct RejoinableStreams(Mutex<HashMap<[u8; 16], RejoinableStreamEntry>>);
 
-struct Entry {
+struct RejoinableStreamEntry {
     keys: RejoinKeys,
     claims: mpsc::Sender<RejoinClaim>,
 }
@@ -35,7 +35,7 @@ impl RejoinableStreams {
     ) -> (RejoinableStream, mpsc::Receiver<RejoinClaim>) {
         let (claims, receiver) = mpsc::channel(MAX_CLAIMS);
         let stream = keys.stream();
-        self.entries().insert(stream, Entry { keys: keys.clone(), claims });
+        self.entries().insert(stream, RejoinableStreamEntry { keys: keys.clone(), claims });
         (RejoinableStream { all: Arc::clone(self), stream }, receiver)
     }
 
@@ -44,14 +44,14 @@ impl RejoinableStreams {
     pub(crate) fn verify(
         &self,
         rejoin: &Rejoin,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
     ) -> Option<mpsc::Sender<RejoinClaim>> {
         let entries = self.entries();
         let entry = entries.get(&rejoin.association)?;
         entry.keys.verify(rejoin, cookie).then(|| entry.claims.clone())
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<[u8; 16], Entry>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<[u8; 16], RejoinableStreamEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

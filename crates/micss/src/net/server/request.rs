@@ -11,18 +11,20 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-use super::Handle;
-use super::pending_connections::{Association, Connection, PendingPermit};
-use crate::config::ServerConfig;
-use crate::net::metrics::{LogEvent, StreamMetrics};
-use crate::net::paths::path::PathEvents;
+use super::MicssServerHandle;
+use super::pending_connections::{
+    AcceptedChannelConnection, AssociatedConnections, PendingConnectionPermit,
+};
+use crate::config::MicssServerConfig;
+use crate::net::metrics::{LimitedLogEvent, StreamMetrics};
+use crate::net::paths::path::PathNotifier;
 use crate::net::socket::reset_when_dropped;
-use crate::net::stream::driver::{Driver, Progress, ReusableConnection};
-use crate::net::stream::kept::KEPT;
+use crate::net::stream::driver::{ReusableConnection, StreamDriver, StreamProgress};
 use crate::net::stream::report::log_end;
-use crate::protocol::stream::Stream;
-use crate::protocol::target::{Host, Refusal, Target};
-use crate::{ProtocolError, StreamError};
+use crate::net::stream::retained_memory::KEPT;
+use crate::protocol::stream::StreamEndpoint;
+use crate::protocol::target::{ServiceRefusal, ServiceTarget, TargetHost};
+use crate::{StreamError, StreamProtocolError};
 
 /// The time limit of a service to accept a connection. Without it, the system's attempt would take
 /// minutes.
@@ -31,9 +33,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves one stream, from the client's request to its end. Returns its connections and their
 /// sources, if they can be reused.
 pub(super) async fn serve(
-    config: &ServerConfig,
-    handle: &Handle,
-    association: Association,
+    config: &MicssServerConfig,
+    handle: &MicssServerHandle,
+    association: AssociatedConnections,
 ) -> Vec<(ReusableConnection, SocketAddr)> {
     let stream_metrics = &handle.stream_metrics;
     let channels = association.list.terms().channels().into();
@@ -83,7 +85,7 @@ pub(super) async fn serve(
             Err(refusal) => {
                 driver.refuse(refusal);
                 driver.close().await;
-                let error = ProtocolError::from(refusal).into();
+                let error = StreamProtocolError::from(refusal).into();
                 not_opened(stream_metrics, peer, &error);
                 Vec::new()
             }
@@ -102,13 +104,13 @@ pub(super) async fn serve(
 fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamError) {
     stream_metrics.record_unopened(error);
     match error {
-        StreamError::Protocol(ProtocolError::Refused(_)) => {
-            if let Some(so_often) = stream_metrics.happened(LogEvent::Refused) {
+        StreamError::Protocol(StreamProtocolError::Refused(_)) => {
+            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Refused) {
                 info!(%peer, %error, so_often, "stream not opened");
             }
         }
         _ => {
-            if let Some(so_often) = stream_metrics.happened(LogEvent::Strange) {
+            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
                 warn!(%peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
             }
         }
@@ -117,28 +119,29 @@ fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamEr
 
 /// The stream of an association, and the places of its connections.
 fn driver(
-    config: &ServerConfig,
-    Association { list, connections, .. }: Association,
-    clock: Arc<PathEvents>,
-) -> Result<(Driver, Vec<PendingPermit>), StreamError> {
+    config: &MicssServerConfig,
+    AssociatedConnections { list, connections, .. }: AssociatedConnections,
+    clock: Arc<PathNotifier>,
+) -> Result<(StreamDriver, Vec<PendingConnectionPermit>), StreamError> {
     let mut channels: Vec<_> = (0..list.terms().channels()).map(|_| None).collect();
     let (mut rests, mut permits) = (Vec::new(), Vec::new());
-    for (channel, Connection { stream, rest, permit, .. }) in connections {
+    for (channel, AcceptedChannelConnection { stream, rest, permit, .. }) in connections {
         channels[channel] = Some(stream);
         rests.push((channel, rest));
         permits.push(permit);
     }
     let rests = rests.iter().map(|(channel, rest)| (*channel, &rest[..]));
     let generator = config.rng.generator()?;
-    let stream = Stream::server(list, rests, config.lost_channel_timeout, generator, clock.now())?;
-    Ok((Driver::new(stream, channels, clock), permits))
+    let stream =
+        StreamEndpoint::server(list, rests, config.lost_channel_timeout, generator, clock.now())?;
+    Ok((StreamDriver::new(stream, channels, clock), permits))
 }
 
 /// Waits until the request is verified.
-async fn receive_request(driver: &mut Driver) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+async fn receive_request(driver: &mut StreamDriver) -> Result<Zeroizing<Vec<u8>>, StreamError> {
     loop {
         match driver.next().await {
-            Ok(Progress::Requested(request)) => return Ok(request),
+            Ok(StreamProgress::Requested(request)) => return Ok(request),
             Ok(_) => {}
             Err(error) => {
                 driver.close().await;
@@ -150,26 +153,27 @@ async fn receive_request(driver: &mut Driver) -> Result<Zeroizing<Vec<u8>>, Stre
 
 /// Connects to the service of a request.
 async fn connect(
-    config: &ServerConfig,
+    config: &MicssServerConfig,
     stream_metrics: &StreamMetrics,
     request: &[u8],
-) -> Result<(Target, TcpStream), Refusal> {
-    let target = Target::parse(request).map_err(|_| Refusal::Malformed)?;
+) -> Result<(ServiceTarget, TcpStream), ServiceRefusal> {
+    let target = ServiceTarget::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
     if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
-        if let Some(so_often) = stream_metrics.happened(LogEvent::NotAllowed) {
+        if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
             warn!(%target, so_often, "service not on the allow-list");
         }
-        return Err(Refusal::NotAllowed);
+        return Err(ServiceRefusal::NotAllowed);
     }
     let reached = async {
         match config.service {
             Some(address) => {
-                TcpStream::connect(address).await.map_err(|_| Refusal::ConnectionRefused)
+                TcpStream::connect(address).await.map_err(|_| ServiceRefusal::ConnectionRefused)
             }
             None => reach(&target).await,
         }
     };
-    let service = timeout(CONNECT_TIMEOUT, reached).await.map_err(|_| Refusal::Unreachable)??;
+    let service =
+        timeout(CONNECT_TIMEOUT, reached).await.map_err(|_| ServiceRefusal::Unreachable)??;
     set_options(&service);
     // If the client has disconnected by now, the service must not take that for an empty stream.
     reset_when_dropped(&service);
@@ -177,16 +181,16 @@ async fn connect(
 }
 
 /// Resolves the target, if it is a name, and connects to it.
-async fn reach(target: &Target) -> Result<TcpStream, Refusal> {
+async fn reach(target: &ServiceTarget) -> Result<TcpStream, ServiceRefusal> {
     let addresses: Vec<SocketAddr> = match target.host() {
-        Host::Address(address) => vec![SocketAddr::new(*address, target.port())],
-        Host::Name(name) => tokio::net::lookup_host((name.as_str(), target.port()))
+        TargetHost::Address(address) => vec![SocketAddr::new(*address, target.port())],
+        TargetHost::Name(name) => tokio::net::lookup_host((name.as_str(), target.port()))
             .await
-            .map_err(|_| Refusal::NameNotFound)?
+            .map_err(|_| ServiceRefusal::NameNotFound)?
             .collect(),
     };
     TcpStream::connect(&addresses[..]).await.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => Refusal::ConnectionRefused,
-        _ => Refusal::Unreachable,
+        io::ErrorKind::ConnectionRefused => ServiceRefusal::ConnectionRefused,
+        _ => ServiceRefusal::Unreachable,
     })
 }

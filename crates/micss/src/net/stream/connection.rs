@@ -16,11 +16,11 @@ use tracing::field::display;
 use tracing::warn;
 
 use crate::net::metrics::ChannelMetrics;
-use crate::net::paths::path::{Path, Registration};
+use crate::net::paths::path::{MonitoredPath, PathRegistration};
 use crate::net::stream::open_count::are_many_open;
 use crate::net::tcp_info::set_receive_buffer;
-use crate::protocol::incoming::Loss;
-use crate::protocol::receive_buffer::ReceiveBuffer;
+use crate::protocol::incoming::ChannelLossReason;
+use crate::protocol::receive_buffer::ReceiveBufferLimiter;
 
 /// How long a connection that is too far behind is observed: longer than the failure detector needs
 /// for a channel in use.
@@ -29,15 +29,15 @@ const OBSERVATION: Duration = Duration::from_secs(5);
 /// A channel's connection, and the metrics of the channel.
 pub(crate) struct ChannelConnection {
     // First, so that it is dropped before the connection is closed.
-    registration: Option<Registration>,
+    registration: Option<PathRegistration>,
     socket: TcpStream,
     /// The channel's path to this peer, if it is monitored.
-    path: Option<Arc<Path>>,
+    path: Option<Arc<MonitoredPath>>,
     pub(crate) metrics: Arc<ChannelMetrics>,
     /// The channel's index: at a client among all configured channels, of which a stream may have
     /// fewer.
-    pub(crate) place: usize,
-    buffer: ReceiveBuffer,
+    pub(crate) channel_index: usize,
+    buffer: ReceiveBufferLimiter,
     /// Whether its loss has been counted.
     is_counted: bool,
     /// Whether the stream goes on without it, or waits for another in its place.
@@ -46,20 +46,24 @@ pub(crate) struct ChannelConnection {
 
 impl ChannelConnection {
     /// Counts the bytes that are read and written from now on.
-    pub(crate) fn new(socket: TcpStream, metrics: Arc<ChannelMetrics>, place: usize) -> Self {
+    pub(crate) fn new(
+        socket: TcpStream,
+        metrics: Arc<ChannelMetrics>,
+        channel_index: usize,
+    ) -> Self {
         let (is_counted, is_given_up) = (false, false);
-        let (registration, path, buffer) = (None, None, ReceiveBuffer::default());
-        Self { registration, socket, path, metrics, place, buffer, is_counted, is_given_up }
+        let (registration, path, buffer) = (None, None, ReceiveBufferLimiter::default());
+        Self { registration, socket, path, metrics, channel_index, buffer, is_counted, is_given_up }
     }
 
     /// Registers the connection with its path.
-    pub(crate) fn watch(&mut self, path: &Arc<Path>) {
+    pub(crate) fn watch(&mut self, path: &Arc<MonitoredPath>) {
         self.registration = Some(path.register(&self.socket));
         self.path = Some(Arc::clone(path));
     }
 
     /// Its path, if that is monitored.
-    pub(crate) fn path(&self) -> Option<&Arc<Path>> {
+    pub(crate) fn path(&self) -> Option<&Arc<MonitoredPath>> {
         self.path.as_ref()
     }
 
@@ -75,26 +79,26 @@ impl ChannelConnection {
 
     /// The stream has lost it, or breaks because of it: then it still sends an abort on it. Counts
     /// the loss, and returns whether this is new.
-    pub(crate) fn lose(&mut self, why: Loss) -> bool {
+    pub(crate) fn lose(&mut self, why: ChannelLossReason) -> bool {
         let is_new = !std::mem::replace(&mut self.is_counted, true);
         if is_new {
-            self.metrics.lost(why);
+            self.metrics.record_loss(why);
         }
         is_new
     }
 
     /// The stream goes on without it: closes it in both directions, and logs that.
-    pub(crate) fn give_up(&mut self, why: Loss) {
+    pub(crate) fn give_up(&mut self, why: ChannelLossReason) {
         self.is_given_up = true;
         // What the system says of a closed connection says nothing of the path.
         self.registration = None;
-        let is_observed = why == Loss::Slow && self.observe_for_a_while();
+        let is_observed = why == ChannelLossReason::Slow && self.observe_for_a_while();
         if self.lose(why)
-            && let Some(so_often) = self.metrics.happened(why)
+            && let Some(so_often) = self.metrics.loss_log_permit(why)
         {
             // The address of a broken connection is not known any more.
             let peer = self.socket.peer_addr().ok().map(display);
-            warn!(channel = self.place + 1, peer, %why, so_often, "a stream goes on without a channel");
+            warn!(channel = self.channel_index + 1, peer, %why, so_often, "a stream goes on without a channel");
         }
         if !is_observed {
             // It may be broken already.
@@ -124,11 +128,14 @@ impl ChannelConnection {
     }
 
     /// Its halves, which count bytes as it does.
-    pub(crate) fn split(&mut self) -> (Reader<'_>, Writer<'_>) {
+    pub(crate) fn split(&mut self) -> (ChannelReader<'_>, ChannelWriter<'_>) {
         let Self { socket, path, metrics, buffer, .. } = self;
         let (metrics, path) = (&*metrics, path.as_deref());
         let (reader, writer) = socket.split();
-        (Reader { half: reader, metrics, path, buffer }, Writer { half: writer, metrics, path })
+        (
+            ChannelReader { half: reader, metrics, path, buffer },
+            ChannelWriter { half: writer, metrics, path },
+        )
     }
 
     /// The connection, which does not count bytes any more, and the metrics.
@@ -138,14 +145,14 @@ impl ChannelConnection {
 }
 
 /// The read half of a channel's connection.
-pub(crate) struct Reader<'a> {
+pub(crate) struct ChannelReader<'a> {
     half: ReadHalf<'a>,
     pub(crate) metrics: &'a Arc<ChannelMetrics>,
-    path: Option<&'a Path>,
-    buffer: &'a mut ReceiveBuffer,
+    path: Option<&'a MonitoredPath>,
+    buffer: &'a mut ReceiveBufferLimiter,
 }
 
-impl Reader<'_> {
+impl ChannelReader<'_> {
     /// Reads into `space`, and returns the number of bytes: zero at the connection's end.
     pub(crate) fn poll_read(
         &mut self,
@@ -165,7 +172,7 @@ impl Reader<'_> {
 
     /// The stream moves bytes, or waits for some.
     pub(crate) fn mark_used(&self) {
-        self.path.into_iter().for_each(Path::mark_used);
+        self.path.into_iter().for_each(MonitoredPath::mark_used);
     }
 
     /// The connection itself.
@@ -175,13 +182,13 @@ impl Reader<'_> {
 }
 
 /// The write half of a channel's connection.
-pub(crate) struct Writer<'a> {
+pub(crate) struct ChannelWriter<'a> {
     half: WriteHalf<'a>,
     metrics: &'a Arc<ChannelMetrics>,
-    path: Option<&'a Path>,
+    path: Option<&'a MonitoredPath>,
 }
 
-impl Writer<'_> {
+impl ChannelWriter<'_> {
     /// Writes as many of these bytes as the connection takes, and returns their number.
     pub(crate) fn poll_write(
         &mut self,
@@ -190,7 +197,7 @@ impl Writer<'_> {
     ) -> Poll<io::Result<usize>> {
         let len = ready!(Pin::new(&mut self.half).poll_write(context, bytes))?;
         self.metrics.sent.add(len as u64);
-        self.path.into_iter().for_each(Path::mark_used);
+        self.path.into_iter().for_each(MonitoredPath::mark_used);
         Poll::Ready(Ok(len))
     }
 
@@ -205,8 +212,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::config::Channel;
-    use crate::net::paths::path::PathEvents;
+    use crate::config::StreamChannelConfig;
+    use crate::net::paths::path::PathNotifier;
 
     async fn connection() -> (ChannelConnection, Arc<ChannelMetrics>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -218,19 +225,27 @@ mod tests {
     #[tokio::test]
     async fn a_channel_is_lost_once() {
         let (mut connection, metrics) = connection().await;
-        assert!(connection.lose(Loss::Stalled) && !connection.lose(Loss::Broken));
-        assert!(!connection.lose(Loss::Tampered));
+        assert!(
+            connection.lose(ChannelLossReason::Stalled)
+                && !connection.lose(ChannelLossReason::Broken)
+        );
+        assert!(!connection.lose(ChannelLossReason::Tampered));
         let channel = metrics.channel(String::new());
         assert_eq!((channel.broken, channel.tampered), (1, 0));
     }
 
-    async fn watched_connection() -> (ChannelConnection, Arc<Path>) {
+    async fn watched_connection() -> (ChannelConnection, Arc<MonitoredPath>) {
         let (mut connection, _) = connection().await;
         let server = ([127, 0, 0, 1], 9).into();
-        let route =
-            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
-        let events = Arc::new(PathEvents::new());
-        let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
+        let route = StreamChannelConfig {
+            server,
+            source: None,
+            device: None,
+            preamble: b"",
+            max_segment: None,
+        };
+        let events = Arc::new(PathNotifier::new());
+        let path = Arc::new(MonitoredPath::new((0, "channel 1".into()), None, route, events));
         connection.watch(&path);
         (connection, path)
     }
@@ -239,14 +254,14 @@ mod tests {
     async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
         let (mut connection, path) = watched_connection().await;
         assert_eq!(path.connection_count(), 1);
-        connection.give_up(Loss::Stalled);
+        connection.give_up(ChannelLossReason::Stalled);
         assert_eq!(path.connection_count(), 0);
     }
 
     #[tokio::test]
     async fn a_connection_that_is_too_far_behind_is_observed() {
         let (mut connection, path) = watched_connection().await;
-        connection.give_up(Loss::Slow);
+        connection.give_up(ChannelLossReason::Slow);
         drop(connection);
         assert_eq!(path.connection_count(), 1);
     }

@@ -1,7 +1,7 @@
 //! Runs one stream, at the client or at the server: moves bytes between its channels, the
 //! application and the protocol, does what the protocol requests, and reports events.
 //!
-//! It decides nothing: [`Stream`] does.
+//! It decides nothing: [`StreamEndpoint`] does.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,19 +15,19 @@ use tracing::{debug, info};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
-use crate::net::metrics::{ChannelMetrics, SpareGauge};
+use crate::net::metrics::{ChannelMetrics, RedundancyGauge};
 use crate::net::paths::monitor;
-use crate::net::paths::path::{Path, PathEvents};
+use crate::net::paths::path::{MonitoredPath, PathNotifier};
 use crate::net::socket::{end_when_dropped, end_writing, reset, reset_when_dropped};
-use crate::net::stream::breaks::{Breaks, Broken};
+use crate::net::stream::break_watcher::{BreakWatcher, BrokenConnection};
 use crate::net::stream::connection::ChannelConnection;
-use crate::net::stream::pump::{Inbound, Outbound, Pump};
-use crate::net::stream::rejoins::{Connect, RejoinClaim, Rejoins, Step};
-use crate::protocol::incoming::Loss;
-use crate::protocol::memory::Lease;
+use crate::net::stream::pump::{ApplicationToChannels, ChannelsToApplication, StreamPump};
+use crate::net::stream::rejoins::{ChannelConnector, RejoinAttempts, RejoinClaim, RejoinEvent};
+use crate::protocol::incoming::ChannelLossReason;
+use crate::protocol::memory::MemoryLease;
 use crate::protocol::rejoin::RejoinKeys;
-use crate::protocol::stream::{Event, Failure, Half, Stream};
-use crate::protocol::target::Refusal;
+use crate::protocol::stream::{EndedDirection, StreamEndpoint, StreamFailure, StreamProtocolEvent};
+use crate::protocol::target::ServiceRefusal;
 
 /// A connection whose stream has ended.
 pub(crate) struct ReusableConnection {
@@ -38,7 +38,7 @@ pub(crate) struct ReusableConnection {
 }
 
 /// An event of a stream that its owner handles.
-pub(crate) enum Progress {
+pub(crate) enum StreamProgress {
     /// At a server: the client requests this service.
     Requested(Zeroizing<Vec<u8>>),
     /// At a client: the server is connected to the service.
@@ -48,37 +48,37 @@ pub(crate) enum Progress {
 }
 
 /// A stream, its channels' connections and the application's.
-pub(crate) struct Driver {
-    stream: Stream,
+pub(crate) struct StreamDriver {
+    stream: StreamEndpoint,
     /// By the channels' indices. At a server, channels may be missing from the start.
     channels: Vec<Option<ChannelConnection>>,
     /// The application's connection, or the service's. It is reset when it is dropped, except after
     /// an orderly end.
     application: Option<TcpStream>,
-    pump: Pump,
-    rejoins: Rejoins,
+    pump: StreamPump,
+    rejoins: RejoinAttempts,
     /// The index of each channel in the configuration.
     places: Vec<usize>,
 }
 
-impl Driver {
+impl StreamDriver {
     /// Runs `stream` over these channels. Its times are those of `clock`.
     pub(crate) fn new(
-        stream: Stream,
+        stream: StreamEndpoint,
         channels: Vec<Option<ChannelConnection>>,
-        clock: Arc<PathEvents>,
+        clock: Arc<PathNotifier>,
     ) -> Self {
-        let mut pump = Pump::new(channels.len(), clock);
+        let mut pump = StreamPump::new(channels.len(), clock);
         for (channel, connection) in channels.iter().enumerate() {
             if let Some(path) = connection.as_ref().and_then(ChannelConnection::path) {
                 pump.paths.add(channel, path);
             }
         }
         let place = |(channel, connection): (usize, &Option<ChannelConnection>)| {
-            connection.as_ref().map_or(channel, |connection| connection.place)
+            connection.as_ref().map_or(channel, |connection| connection.channel_index)
         };
         let places = channels.iter().enumerate().map(place).collect();
-        let (application, rejoins) = (None, Rejoins::default());
+        let (application, rejoins) = (None, RejoinAttempts::default());
         let driver = Self { stream, channels, application, pump, rejoins, places };
         if driver.stream.is_raw() {
             // Then the end of the channels is the end of the stream, so they must be reset if the
@@ -96,7 +96,7 @@ impl Driver {
     /// Registers its connections with the paths of its channels, as far as `path_of` knows them.
     pub(crate) fn watch(
         &mut self,
-        mut path_of: impl FnMut(&ChannelConnection) -> Option<Arc<Path>>,
+        mut path_of: impl FnMut(&ChannelConnection) -> Option<Arc<MonitoredPath>>,
     ) {
         for (channel, connection) in self.channels.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
@@ -111,17 +111,22 @@ impl Driver {
 
     /// Long records need memory of these leases from now on, one for each direction, and shares
     /// that are kept that of the last.
-    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease, kept: Lease) {
+    pub(crate) fn limit_memory(
+        &mut self,
+        outgoing: MemoryLease,
+        incoming: MemoryLease,
+        kept: MemoryLease,
+    ) {
         self.stream.limit_memory(outgoing, incoming, kept);
     }
 
     /// Counts the stream by how many channels it can lose.
-    pub(crate) fn count_spare(&mut self, gauge: SpareGauge) {
+    pub(crate) fn count_spare(&mut self, gauge: RedundancyGauge) {
         self.pump.spare = Some(gauge);
     }
 
     /// At a client: connects channels anew by this.
-    pub(crate) fn connect_by(&mut self, connect: Connect) {
+    pub(crate) fn set_connector(&mut self, connect: ChannelConnector) {
         self.rejoins.connect_by(connect);
     }
 
@@ -149,7 +154,7 @@ impl Driver {
     }
 
     /// At a server: the service is not connected.
-    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+    pub(crate) fn refuse(&mut self, refusal: ServiceRefusal) {
         self.stream.refuse(refusal, self.pump.clock.now());
     }
 
@@ -166,7 +171,7 @@ impl Driver {
     pub(crate) async fn run(mut self) -> Result<Vec<ReusableConnection>, StreamError> {
         loop {
             match self.next().await {
-                Ok(Progress::Finished) => return Ok(self.finish()),
+                Ok(StreamProgress::Finished) => return Ok(self.finish()),
                 Ok(_) => {}
                 Err(error) => {
                     self.close().await;
@@ -180,26 +185,30 @@ impl Driver {
     ///
     /// # Errors
     /// If the stream breaks. Then the application's connection was reset. The peer was not told:
-    /// [`Driver::close`] does that.
-    pub(crate) async fn next(&mut self) -> Result<Progress, StreamError> {
+    /// [`StreamDriver::close`] does that.
+    pub(crate) async fn next(&mut self) -> Result<StreamProgress, StreamError> {
         loop {
             match self.event().await {
-                Event::Requested(request) => return Ok(Progress::Requested(request)),
-                Event::Opened => return Ok(Progress::Opened),
-                Event::Finished => return Ok(Progress::Finished),
-                Event::Failed(failure) => {
+                StreamProtocolEvent::Requested(request) => {
+                    return Ok(StreamProgress::Requested(request));
+                }
+                StreamProtocolEvent::Opened => return Ok(StreamProgress::Opened),
+                StreamProtocolEvent::Finished => return Ok(StreamProgress::Finished),
+                StreamProtocolEvent::Failed(failure) => {
                     self.application = None;
                     return Err(self.report(failure));
                 }
-                Event::Lost(channel, why) => self.give_up(channel, why),
-                Event::Detached(channel) => self.detach(channel),
-                Event::Rejoin(channel) => self.rejoins.begin(channel, self.places[channel]),
-                Event::Probe(channel) => {
+                StreamProtocolEvent::Lost(channel, why) => self.give_up(channel, why),
+                StreamProtocolEvent::Detached(channel) => self.detach(channel),
+                StreamProtocolEvent::Rejoin(channel) => {
+                    self.rejoins.begin(channel, self.places[channel]);
+                }
+                StreamProtocolEvent::Probe(channel) => {
                     self.pump.paths.path(channel).into_iter().for_each(|path| path.request_probe());
                 }
-                Event::ShutApplication => self.shut_application(),
-                Event::ShutChannels => self.shut_channels(),
-                Event::Closed { .. } => {}
+                StreamProtocolEvent::ShutApplication => self.shut_application(),
+                StreamProtocolEvent::ShutChannels => self.shut_channels(),
+                StreamProtocolEvent::Closed { .. } => {}
             }
         }
     }
@@ -208,18 +217,18 @@ impl Driver {
     pub(crate) async fn close(&mut self) {
         loop {
             match self.event().await {
-                Event::Closed { reset } => {
+                StreamProtocolEvent::Closed { reset } => {
                     let set = if reset { reset_when_dropped } else { end_when_dropped };
                     return self.sockets().for_each(set);
                 }
-                Event::Lost(channel, why) => self.give_up(channel, why),
+                StreamProtocolEvent::Lost(channel, why) => self.give_up(channel, why),
                 _ => {}
             }
         }
     }
 
     /// Moves bytes until the protocol has an event.
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> StreamProtocolEvent {
         loop {
             let Self { stream, channels, application, pump, rejoins, .. } = self;
             let step = tokio::select! {
@@ -235,19 +244,19 @@ impl Driver {
     }
 
     /// A new connection has come a step further.
-    fn handle_step(&mut self, step: Step) {
+    fn handle_step(&mut self, step: RejoinEvent) {
         let now = self.pump.clock.now();
         match step {
-            Step::Failed { channel, is_refused } => {
+            RejoinEvent::Failed { channel, is_refused } => {
                 self.stream.handle_rejoin_failed(channel, is_refused, now);
             }
-            Step::Greeted(channel, connection, cookie) => {
+            RejoinEvent::Greeted(channel, connection, cookie) => {
                 match self.stream.offer(channel, cookie) {
                     Some(offer) => self.rejoins.offer(channel, connection, offer),
                     None => self.stream.handle_rejoin_failed(channel, false, now),
                 }
             }
-            Step::Answered(channel, connection, answer) => {
+            RejoinEvent::Answered(channel, connection, answer) => {
                 let metrics = self.channels[channel].as_ref().map(|own| Arc::clone(&own.metrics));
                 let path = self.pump.paths.path(channel).map(Arc::clone);
                 let Some(metrics) = metrics else {
@@ -262,7 +271,7 @@ impl Driver {
                     self.replace(channel, connection);
                 }
             }
-            Step::Claimed(claim) => {
+            RejoinEvent::Claimed(claim) => {
                 let RejoinClaim { rejoin, cookie, connection } = *claim;
                 let Some(answer) = self.stream.handle_rejoin(&rejoin, cookie, now) else { return };
                 // A new connection has room for it.
@@ -280,9 +289,12 @@ impl Driver {
     /// A new connection takes a channel's place. The peer is told at once that the other is not
     /// used any more.
     fn replace(&mut self, channel: usize, connection: ChannelConnection) {
-        if let Some(so_often) = connection.metrics.rejoined() {
+        if let Some(so_often) = connection.metrics.record_rejoin() {
             let peer = connection.socket().peer_addr().ok().map(display);
-            info!(channel = connection.place + 1, peer, so_often, "a stream uses a channel again");
+            info!(
+                channel = connection.channel_index + 1,
+                peer, so_often, "a stream uses a channel again"
+            );
         }
         (self.pump.awaited, self.pump.errors[channel]) = (None, None);
         if let Some(before) = self.channels[channel].replace(connection) {
@@ -297,7 +309,7 @@ impl Driver {
     }
 
     /// The stream goes on without a channel.
-    fn give_up(&mut self, channel: usize, why: Loss) {
+    fn give_up(&mut self, channel: usize, why: ChannelLossReason) {
         self.pump.awaited = None;
         if let Some(connection) = &mut self.channels[channel] {
             connection.give_up(why);
@@ -329,13 +341,13 @@ impl Driver {
 
     /// Counts why the stream is broken. Returns the error with the channel's configured index: a
     /// stream's indices skip the channels that it lacks.
-    fn report(&mut self, failure: Failure) -> StreamError {
+    fn report(&mut self, failure: StreamFailure) -> StreamError {
         if failure.is_silence() {
             // Which channel is unknown, so it may be any.
             self.channels.iter().flatten().for_each(|channel| channel.metrics.record_silence());
         }
         if failure.may_follow_loss() {
-            self.pump.paths.all().for_each(Path::suspect);
+            self.pump.paths.all().for_each(MonitoredPath::suspect);
         }
         let channel = failure.channel();
         let connection = channel.and_then(|channel| self.channels[channel].as_mut());
@@ -343,11 +355,12 @@ impl Driver {
         if let Some(connection) = connection {
             connection.lose(failure.loss());
         }
-        if let (Failure::Lost(_), Some(path)) = (failure, path) {
+        if let (StreamFailure::Lost(_), Some(path)) = (failure, path) {
             return monitor::lost_error(&path);
         }
-        let place =
-            |channel: usize| self.channels[channel].as_ref().map_or(channel, |own| own.place);
+        let place = |channel: usize| {
+            self.channels[channel].as_ref().map_or(channel, |own| own.channel_index)
+        };
         let source = match channel {
             Some(channel) => self.pump.errors[channel].take(),
             None => self.pump.application_error.take(),
@@ -366,7 +379,7 @@ impl Driver {
         }
         let stream = &self.stream;
         let reusable = |(channel, connection): (usize, Option<ChannelConnection>)| {
-            let rest = Zeroizing::new(stream.rest(channel).to_vec());
+            let rest = Zeroizing::new(stream.trailing_bytes(channel).to_vec());
             let (stream, metrics) = connection?.into_inner();
             Some(ReusableConnection { stream, metrics, rest })
         };
@@ -376,11 +389,11 @@ impl Driver {
 
 /// Moves bytes until the protocol has an event. `None`: a direction has ended.
 async fn next_event(
-    stream: &mut Stream,
+    stream: &mut StreamEndpoint,
     channels: &mut [Option<ChannelConnection>],
     application: Option<&mut TcpStream>,
-    pump: &mut Pump,
-) -> Option<Event> {
+    pump: &mut StreamPump,
+) -> Option<StreamProtocolEvent> {
     let half_closed = stream.half_closed();
     let (mut outbound, mut inbound) = split(channels, application);
     match half_closed {
@@ -388,7 +401,7 @@ async fn next_event(
             let (mut outbound, mut inbound) = (Some(&mut outbound), Some(&mut inbound));
             poll_fn(|context| pump.poll(context, stream, &mut outbound, &mut inbound)).await
         }
-        Some(Half::Sent) => {
+        Some(EndedDirection::Sent) => {
             // With records, the channels carry acknowledgements.
             let application = outbound.application.take();
             let application = application.as_ref().map(AsRef::as_ref);
@@ -401,7 +414,7 @@ async fn next_event(
             let breaks = breaks(pump, application, channels);
             run_half(pump, stream, (None, Some(&mut inbound)), breaks).await
         }
-        Some(Half::Received) => {
+        Some(EndedDirection::Received) => {
             let application = inbound.application.as_ref().map(AsRef::as_ref);
             let channels = inbound.channels.iter().map(|reader| Some(reader.as_ref()?.socket()));
             let breaks = breaks(pump, application, channels);
@@ -414,37 +427,42 @@ async fn next_event(
 fn split<'a>(
     channels: &'a mut [Option<ChannelConnection>],
     application: Option<&'a mut TcpStream>,
-) -> (Outbound<'a>, Inbound<'a>) {
+) -> (ApplicationToChannels<'a>, ChannelsToApplication<'a>) {
     let (from_application, to_application) = application.map(TcpStream::split).unzip();
     let halves = |connection: &'a mut Option<ChannelConnection>| {
         connection.as_mut().filter(|own| !own.is_given_up()).map(ChannelConnection::split).unzip()
     };
     let (readers, writers) = channels.iter_mut().map(halves).unzip();
-    let outbound = Outbound { application: from_application, channels: writers };
-    (outbound, Inbound { channels: readers, application: to_application })
+    let outbound = ApplicationToChannels { application: from_application, channels: writers };
+    (outbound, ChannelsToApplication { channels: readers, application: to_application })
 }
 
 /// The connections of a direction that has ended, which are watched from now on.
 fn breaks<'a>(
-    pump: &Pump,
+    pump: &StreamPump,
     application: Option<&'a TcpStream>,
     channels: impl Iterator<Item = Option<&'a TcpStream>>,
-) -> Breaks<'a> {
+) -> BreakWatcher<'a> {
     let channels = channels.enumerate().filter_map(|(channel, connection)| {
         let is_new = pump.errors[channel].is_none();
-        connection.filter(|_| is_new).map(|connection| (Broken::Channel(channel), connection))
+        connection
+            .filter(|_| is_new)
+            .map(|connection| (BrokenConnection::Channel(channel), connection))
     });
-    let application = application.map(|connection| (Broken::Application, connection));
-    Breaks::new(application.into_iter().chain(channels))
+    let application = application.map(|connection| (BrokenConnection::Application, connection));
+    BreakWatcher::new(application.into_iter().chain(channels))
 }
 
 /// Moves bytes in the direction that has not ended.
 async fn run_half(
-    pump: &mut Pump,
-    stream: &mut Stream,
-    (mut outbound, mut inbound): (Option<&mut Outbound<'_>>, Option<&mut Inbound<'_>>),
-    mut breaks: Breaks<'_>,
-) -> Option<Event> {
+    pump: &mut StreamPump,
+    stream: &mut StreamEndpoint,
+    (mut outbound, mut inbound): (
+        Option<&mut ApplicationToChannels<'_>>,
+        Option<&mut ChannelsToApplication<'_>>,
+    ),
+    mut breaks: BreakWatcher<'_>,
+) -> Option<StreamProtocolEvent> {
     poll_fn(|context| {
         loop {
             if let Poll::Ready(event) = pump.poll(context, stream, &mut outbound, &mut inbound) {
@@ -453,8 +471,10 @@ async fn run_half(
             let (broken, error) = std::task::ready!(breaks.poll(context));
             let now = pump.clock.now();
             match broken {
-                Broken::Application => pump.fail_application(stream, error, now),
-                Broken::Channel(channel) => pump.fail_channel(stream, channel, error, now),
+                BrokenConnection::Application => pump.fail_application(stream, error, now),
+                BrokenConnection::Channel(channel) => {
+                    pump.fail_channel(stream, channel, error, now);
+                }
             }
         }
     })

@@ -14,16 +14,16 @@ pub(super) fn are_many_open() -> bool {
 
 /// Counts as an open stream until it is dropped.
 #[derive(Debug)]
-pub(super) struct OpenCount(());
+pub(super) struct OpenStreamCountGuard(());
 
-impl OpenCount {
+impl OpenStreamCountGuard {
     pub(super) fn new() -> Self {
         OPEN.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
 }
 
-impl Drop for OpenCount {
+impl Drop for OpenStreamCountGuard {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }

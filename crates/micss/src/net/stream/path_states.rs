@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::net::paths::path::Path;
-use crate::protocol::stream::Stream;
+use crate::net::paths::path::MonitoredPath;
+use crate::protocol::stream::StreamEndpoint;
 
 /// The paths of a stream's channels, as far as they are monitored.
 #[derive(Default)]
-pub(super) struct PathStates {
+pub(super) struct StreamPaths {
     /// With the channels' indices.
-    paths: Vec<(usize, Arc<Path>)>,
+    paths: Vec<(usize, Arc<MonitoredPath>)>,
     /// Waits for the next change of any path.
     change: Option<Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>>>,
 }
 
-impl PathStates {
+impl StreamPaths {
     /// Adds the path of a channel, or replaces it.
-    pub(super) fn add(&mut self, channel: usize, path: &Arc<Path>) {
+    pub(super) fn add(&mut self, channel: usize, path: &Arc<MonitoredPath>) {
         self.paths.retain(|(known, _)| *known != channel);
         self.paths.push((channel, Arc::clone(path)));
         if self.change.is_none() {
@@ -33,11 +33,11 @@ impl PathStates {
     }
 
     /// The path of a channel.
-    pub(super) fn path(&self, channel: usize) -> Option<&Arc<Path>> {
+    pub(super) fn path(&self, channel: usize) -> Option<&Arc<MonitoredPath>> {
         self.paths.iter().find(|(known, _)| *known == channel).map(|(_, path)| path)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &MonitoredPath> {
         self.paths.iter().map(|(_, path)| &**path)
     }
 
@@ -45,7 +45,7 @@ impl PathStates {
     pub(super) fn poll_changes(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
+        stream: &mut StreamEndpoint,
         now: Duration,
     ) {
         let mut has_changed = false;

@@ -15,66 +15,66 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
 
-use crate::net::metrics::{SpareGauge, WaitTimer};
-use crate::net::paths::path::PathEvents;
-use crate::net::stream::connection::{Reader, Writer};
-use crate::net::stream::open_count::{OpenCount, are_many_open};
-use crate::net::stream::path_states::PathStates;
+use crate::net::metrics::{ChannelWaitTimer, RedundancyGauge};
+use crate::net::paths::path::PathNotifier;
+use crate::net::stream::connection::{ChannelReader, ChannelWriter};
+use crate::net::stream::open_count::{OpenStreamCountGuard, are_many_open};
+use crate::net::stream::path_states::StreamPaths;
 use crate::net::tcp_info::{set_receive_buffer, unacknowledged_for};
-use crate::protocol::receive_buffer::ReceiveBuffer;
-use crate::protocol::stream::{Event, Stream};
+use crate::protocol::receive_buffer::ReceiveBufferLimiter;
+use crate::protocol::stream::{StreamEndpoint, StreamProtocolEvent};
 
 /// How soon a timer may fire that is not moved to a later deadline: moving it after every byte
 /// would take longer.
 const TIMER_SLACK: Duration = Duration::from_millis(500);
 
 /// From the application to the channels.
-pub(super) struct Outbound<'a> {
+pub(super) struct ApplicationToChannels<'a> {
     pub(super) application: Option<ReadHalf<'a>>,
     /// By the channels' indices.
-    pub(super) channels: Vec<Option<Writer<'a>>>,
+    pub(super) channels: Vec<Option<ChannelWriter<'a>>>,
 }
 
 /// From the channels to the application.
-pub(super) struct Inbound<'a> {
+pub(super) struct ChannelsToApplication<'a> {
     /// By the channels' indices.
-    pub(super) channels: Vec<Option<Reader<'a>>>,
+    pub(super) channels: Vec<Option<ChannelReader<'a>>>,
     pub(super) application: Option<WriteHalf<'a>>,
 }
 
 /// What the poll loop keeps from one call to the next.
-pub(super) struct Pump {
-    pub(super) clock: Arc<PathEvents>,
-    pub(super) paths: PathStates,
+pub(super) struct StreamPump {
+    pub(super) clock: Arc<PathNotifier>,
+    pub(super) paths: StreamPaths,
     /// What the system said of channels that have broken, by their indices.
     pub(super) errors: Vec<Option<io::Error>>,
     /// The same of the application's connection.
     pub(super) application_error: Option<io::Error>,
     /// Counts the stream by how many channels it can lose.
-    pub(super) spare: Option<SpareGauge>,
-    timer: Timer,
-    turn: Turn,
+    pub(super) spare: Option<RedundancyGauge>,
+    timer: DeadlineSleep,
+    turn: SearchPermit,
     /// A read of the application has begun, and found nothing.
     is_reading: bool,
-    application_buffer: ReceiveBuffer,
-    _open: OpenCount,
+    application_buffer: ReceiveBufferLimiter,
+    _open: OpenStreamCountGuard,
     /// Counts how long a channel has been waited for.
-    pub(super) awaited: Option<WaitTimer>,
+    pub(super) awaited: Option<ChannelWaitTimer>,
 }
 
-impl Pump {
-    pub(super) fn new(channels: usize, clock: Arc<PathEvents>) -> Self {
+impl StreamPump {
+    pub(super) fn new(channels: usize, clock: Arc<PathNotifier>) -> Self {
         Self {
-            timer: Timer::new(&clock),
+            timer: DeadlineSleep::new(&clock),
             clock,
-            paths: PathStates::default(),
+            paths: StreamPaths::default(),
             errors: (0..channels).map(|_| None).collect(),
             application_error: None,
             spare: None,
-            turn: Turn::default(),
+            turn: SearchPermit::default(),
             is_reading: false,
-            application_buffer: ReceiveBuffer::default(),
-            _open: OpenCount::new(),
+            application_buffer: ReceiveBufferLimiter::default(),
+            _open: OpenStreamCountGuard::new(),
             awaited: None,
         }
     }
@@ -84,10 +84,10 @@ impl Pump {
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        outbound: &mut Option<&mut Outbound<'_>>,
-        inbound: &mut Option<&mut Inbound<'_>>,
-    ) -> Poll<Option<Event>> {
+        stream: &mut StreamEndpoint,
+        outbound: &mut Option<&mut ApplicationToChannels<'_>>,
+        inbound: &mut Option<&mut ChannelsToApplication<'_>>,
+    ) -> Poll<Option<StreamProtocolEvent>> {
         let mut now = self.clock.now();
         let half_closed = stream.half_closed();
         loop {
@@ -126,7 +126,8 @@ impl Pump {
             let silence = |channel: usize| {
                 let writer = outbound.as_ref().and_then(|own| own.channels[channel].as_ref());
                 let reader = inbound.as_ref().and_then(|own| own.channels[channel].as_ref());
-                let socket = writer.map(Writer::socket).or(reader.map(Reader::socket));
+                let socket =
+                    writer.map(ChannelWriter::socket).or(reader.map(ChannelReader::socket));
                 socket.map_or(Duration::ZERO, unacknowledged_for)
             };
             stream.handle_timeout(now, silence);
@@ -138,8 +139,8 @@ impl Pump {
     fn deliver(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        inbound: &mut Inbound<'_>,
+        stream: &mut StreamEndpoint,
+        inbound: &mut ChannelsToApplication<'_>,
         now: Duration,
     ) -> bool {
         let Some(application) = &mut inbound.application else { return false };
@@ -159,8 +160,8 @@ impl Pump {
     fn read_application(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        outbound: &mut Outbound<'_>,
+        stream: &mut StreamEndpoint,
+        outbound: &mut ApplicationToChannels<'_>,
         now: Duration,
     ) -> bool {
         let Some(application) = &mut outbound.application else { return false };
@@ -190,7 +191,7 @@ impl Pump {
 
     pub(super) fn fail_application(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut StreamEndpoint,
         error: io::Error,
         now: Duration,
     ) {
@@ -202,8 +203,8 @@ impl Pump {
     fn send(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        outbound: &mut Outbound<'_>,
+        stream: &mut StreamEndpoint,
+        outbound: &mut ApplicationToChannels<'_>,
         now: Duration,
     ) -> bool {
         let mut has_moved = false;
@@ -226,8 +227,8 @@ impl Pump {
     fn receive(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        inbound: &mut Inbound<'_>,
+        stream: &mut StreamEndpoint,
+        inbound: &mut ChannelsToApplication<'_>,
         now: Duration,
     ) -> bool {
         let mut has_moved = false;
@@ -248,8 +249,8 @@ impl Pump {
     fn receive_next(
         &mut self,
         context: &mut Context<'_>,
-        stream: &mut Stream,
-        inbound: &mut Inbound<'_>,
+        stream: &mut StreamEndpoint,
+        inbound: &mut ChannelsToApplication<'_>,
         now: Duration,
     ) -> bool {
         for channel in stream.wanted() {
@@ -266,7 +267,7 @@ impl Pump {
 
     pub(super) fn fail_channel(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut StreamEndpoint,
         channel: usize,
         error: io::Error,
         now: Duration,
@@ -278,7 +279,7 @@ impl Pump {
 }
 
 /// Whether there is something to send, or the application is to be read.
-fn is_wanted(stream: &Stream, outbound: &Outbound<'_>) -> bool {
+fn is_wanted(stream: &StreamEndpoint, outbound: &ApplicationToChannels<'_>) -> bool {
     let mut channels = 0..outbound.channels.len();
     stream.wants_application() || channels.any(|channel| !stream.to_send(channel).is_empty())
 }
@@ -289,7 +290,7 @@ fn is_wanted(stream: &Stream, outbound: &Outbound<'_>) -> bool {
 /// receive window of 64 KiB, which holds no more.
 fn poll_read_application(
     context: &mut Context<'_>,
-    stream: &mut Stream,
+    stream: &mut StreamEndpoint,
     application: &mut ReadHalf<'_>,
     is_reading: &mut bool,
 ) -> Poll<io::Result<usize>> {
@@ -320,14 +321,14 @@ fn has_ended(connection: &TcpStream) -> io::Result<bool> {
 }
 
 /// Sleeps until the protocol's deadline.
-struct Timer {
+struct DeadlineSleep {
     sleep: Pin<Box<Sleep>>,
     /// For when it is set.
     set: Option<Duration>,
 }
 
-impl Timer {
-    fn new(clock: &PathEvents) -> Self {
+impl DeadlineSleep {
+    fn new(clock: &PathNotifier) -> Self {
         Self { sleep: Box::pin(sleep_until(clock.at(Duration::ZERO))), set: None }
     }
 
@@ -337,7 +338,7 @@ impl Timer {
         context: &mut Context<'_>,
         deadline: Option<Duration>,
         now: Duration,
-        clock: &PathEvents,
+        clock: &PathNotifier,
     ) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
         loop {
@@ -361,13 +362,18 @@ impl Timer {
 /// The search for the right channels runs in slices and for one stream at a time, so that all
 /// others go on meanwhile, even if an attacker causes many searches.
 #[derive(Default)]
-struct Turn {
+struct SearchPermit {
     waiting: Option<Pin<Box<dyn Future<Output = Option<SemaphorePermit<'static>>> + Send>>>,
     permit: Option<SemaphorePermit<'static>>,
 }
 
-impl Turn {
-    fn poll(&mut self, context: &mut Context<'_>, stream: &mut Stream, now: Duration) -> bool {
+impl SearchPermit {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut StreamEndpoint,
+        now: Duration,
+    ) -> bool {
         /// Streams that do not open do not delay those that are open.
         static OPENING: Semaphore = Semaphore::const_new(1);
         static OPEN: Semaphore = Semaphore::const_new(1);
@@ -413,7 +419,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_ends_with_the_work() {
         // The first still exists when the second begins, as while a service is connected.
-        let mut turns = [Turn::default(), Turn::default()];
+        let mut turns = [SearchPermit::default(), SearchPermit::default()];
         for turn in &mut turns {
             let mut stream = server(&mut client(2), 2, |share| share[0] ^= 1);
             assert!(stream.has_work());
@@ -427,7 +433,13 @@ mod tests {
             });
             timeout(Duration::from_secs(60), work).await.expect("its turn comes");
             let events = events(&mut stream);
-            assert!(matches!(events[..], [Event::Requested(_), Event::Lost(0, _)]), "{events:?}");
+            assert!(
+                matches!(
+                    events[..],
+                    [StreamProtocolEvent::Requested(_), StreamProtocolEvent::Lost(0, _)]
+                ),
+                "{events:?}"
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
-use association::{Cookie, Rejoin};
+use association::{ConnectionCookie, Rejoin};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -20,22 +20,23 @@ use crate::protocol::rejoin::ANSWER_LEN;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that is being made. Nothing, if that fails.
-pub(crate) type Connecting = Pin<Box<dyn Future<Output = Option<(TcpStream, Cookie)>> + Send>>;
+pub(crate) type ChannelConnectFuture =
+    Pin<Box<dyn Future<Output = Option<(TcpStream, ConnectionCookie)>> + Send>>;
 
 /// Connects the channel with this index in the configuration, and reads its cookie.
-pub(crate) type Connect = Box<dyn Fn(usize) -> Connecting + Send + Sync>;
+pub(crate) type ChannelConnector = Box<dyn Fn(usize) -> ChannelConnectFuture + Send + Sync>;
 
 /// A connection whose client has proven that it may take a channel's place.
 pub(crate) struct RejoinClaim {
     pub(crate) rejoin: Rejoin,
-    pub(crate) cookie: Cookie,
+    pub(crate) cookie: ConnectionCookie,
     pub(crate) connection: ChannelConnection,
 }
 
 /// What has come of a new connection.
-pub(super) enum Step {
+pub(super) enum RejoinEvent {
     /// At a client: it has a cookie.
-    Greeted(usize, TcpStream, Cookie),
+    Greeted(usize, TcpStream, ConnectionCookie),
     /// At a client: the server has answered on it.
     Answered(usize, TcpStream, Vec<u8>),
     /// At a client: it has failed, possibly because the server has closed it instead of an answer.
@@ -46,15 +47,15 @@ pub(super) enum Step {
 
 /// The new connections of a stream.
 #[derive(Default)]
-pub(super) struct Rejoins {
-    connect: Option<Connect>,
-    attempts: JoinSet<Step>,
+pub(super) struct RejoinAttempts {
+    connect: Option<ChannelConnector>,
+    attempts: JoinSet<RejoinEvent>,
     claims: Option<mpsc::Receiver<RejoinClaim>>,
 }
 
-impl Rejoins {
+impl RejoinAttempts {
     /// A client connects by this.
-    pub(super) fn connect_by(&mut self, connect: Connect) {
+    pub(super) fn connect_by(&mut self, connect: ChannelConnector) {
         self.connect = Some(connect);
     }
 
@@ -67,10 +68,10 @@ impl Rejoins {
     pub(super) fn begin(&mut self, channel: usize, place: usize) {
         let connecting = self.connect.as_ref().map(|connect| connect(place));
         self.attempts.spawn(async move {
-            let failed = Step::Failed { channel, is_refused: false };
+            let failed = RejoinEvent::Failed { channel, is_refused: false };
             let Some(connecting) = connecting else { return failed };
             match timeout(ATTEMPT_TIMEOUT, connecting).await {
-                Ok(Some((stream, cookie))) => Step::Greeted(channel, stream, cookie),
+                Ok(Some((stream, cookie))) => RejoinEvent::Greeted(channel, stream, cookie),
                 _ => failed,
             }
         });
@@ -85,18 +86,18 @@ impl Rejoins {
                 stream.read_exact(&mut answer).await
             };
             match timeout(ATTEMPT_TIMEOUT, exchange).await {
-                Ok(Ok(_)) => Step::Answered(channel, stream, answer),
-                answered => Step::Failed { channel, is_refused: answered.is_ok() },
+                Ok(Ok(_)) => RejoinEvent::Answered(channel, stream, answer),
+                answered => RejoinEvent::Failed { channel, is_refused: answered.is_ok() },
             }
         });
     }
 
     /// The next step of any of them. May be cancelled.
-    pub(super) async fn next(&mut self) -> Step {
+    pub(super) async fn next(&mut self) -> RejoinEvent {
         let Self { attempts, claims, .. } = self;
         tokio::select! {
             Some(Ok(step)) = attempts.join_next() => step,
-            Some(claim) = receive(claims.as_mut()) => Step::Claimed(Box::new(claim)),
+            Some(claim) = receive(claims.as_mut()) => RejoinEvent::Claimed(Box::new(claim)),
             else => pending().await,
         }
     }

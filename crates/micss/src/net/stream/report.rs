@@ -3,14 +3,14 @@
 use tracing::{debug, info, warn};
 
 use crate::StreamError;
-use crate::net::metrics::{LogEvent, StreamMetrics};
+use crate::net::metrics::{LimitedLogEvent, StreamMetrics};
 use crate::net::stream::driver::ReusableConnection;
-use crate::protocol::target::Target;
+use crate::protocol::target::ServiceTarget;
 
 /// Logs and counts how a stream ended. Returns its connections if they can be reused.
 pub(crate) fn log_end(
     stream_metrics: &StreamMetrics,
-    target: &Target,
+    target: &ServiceTarget,
     result: Result<Vec<ReusableConnection>, StreamError>,
 ) -> Vec<ReusableConnection> {
     stream_metrics.end(result.as_ref().err());
@@ -20,12 +20,12 @@ pub(crate) fn log_end(
             return finished;
         }
         Err(error) if error.is_tampering() => {
-            if let Some(so_often) = stream_metrics.happened(LogEvent::Tampered) {
+            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Tampered) {
                 warn!(%target, %error, so_often, "TAMPERING: stream aborted");
             }
         }
         Err(error) => {
-            if let Some(so_often) = stream_metrics.happened(LogEvent::Broken) {
+            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Broken) {
                 info!(%target, %error, so_often, "stream aborted");
             }
         }

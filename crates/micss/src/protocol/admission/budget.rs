@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use super::Sources;
+use super::SourceUsage;
 
 /// The resource that was exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum ExhaustedResource {
     /// The number of streams.
     Streams,
     /// The memory for their records.
@@ -16,28 +16,28 @@ pub(crate) enum Limit {
 
 /// The open streams, by number.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct OpenStreamBudget {
     max_streams: usize,
     max_bytes: u64,
     /// One for each stream.
-    places: Sources,
-    bytes: Sources,
+    places: SourceUsage,
+    bytes: SourceUsage,
     next: u64,
-    evicted: VecDeque<Evicted>,
+    evicted: VecDeque<EvictedStream>,
 }
 
 /// A stream that was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Evicted {
+pub(crate) struct EvictedStream {
     /// Its number.
     pub(crate) number: u64,
     /// Its source.
     pub(crate) source: IpAddr,
     /// The resource that was exhausted.
-    pub(crate) limit: Limit,
+    pub(crate) limit: ExhaustedResource,
 }
 
-impl Budget {
+impl OpenStreamBudget {
     /// No streams, with these limits.
     pub(crate) fn new(max_streams: usize, max_bytes: u64) -> Self {
         let (places, bytes) = Default::default();
@@ -54,7 +54,7 @@ impl Budget {
     ///
     /// # Errors
     /// The exhausted resource, if the largest source is the stream's own.
-    pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, Limit> {
+    pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, ExhaustedResource> {
         let number = self.next;
         self.next += 1;
         self.places.take(number, source, 1);
@@ -78,14 +78,14 @@ impl Budget {
         if may {
             self.bytes.renew(number);
         } else {
-            self.bytes.give_back(number, bytes);
+            self.bytes.release(number, bytes);
         }
         may
     }
 
     /// A stream returns memory.
-    pub(crate) fn give_back(&mut self, number: u64, bytes: u64) {
-        self.bytes.give_back(number, bytes);
+    pub(crate) fn release(&mut self, number: u64, bytes: u64) {
+        self.bytes.release(number, bytes);
     }
 
     /// A stream has ended.
@@ -95,7 +95,7 @@ impl Budget {
     }
 
     /// The next evicted stream. It no longer counts.
-    pub(crate) fn poll_evicted(&mut self) -> Option<Evicted> {
+    pub(crate) fn poll_evicted(&mut self) -> Option<EvictedStream> {
         self.evicted.pop_front()
     }
 
@@ -116,12 +116,12 @@ impl Budget {
 
     /// Evicts streams until the limits have room for this stream, or its own source is the largest.
     /// Then returns the exhausted resource.
-    fn evict_for(&mut self, stream: u64) -> Option<Limit> {
+    fn evict_for(&mut self, stream: u64) -> Option<ExhaustedResource> {
         loop {
             let (limit, sources) = if self.places.total() > self.max_streams as u64 {
-                (Limit::Streams, &self.places)
+                (ExhaustedResource::Streams, &self.places)
             } else if self.bytes.total() > self.max_bytes {
-                (Limit::Memory, &self.bytes)
+                (ExhaustedResource::Memory, &self.bytes)
             } else {
                 return None;
             };
@@ -130,7 +130,7 @@ impl Budget {
             let newest = newest.and_then(|newest| Some((newest, sources.source(newest)?)));
             let Some((number, source)) = newest else { return Some(limit) };
             self.close(number);
-            self.evicted.push_back(Evicted { number, source, limit });
+            self.evicted.push_back(EvictedStream { number, source, limit });
         }
     }
 }
@@ -143,22 +143,26 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    fn evicted(budget: &mut Budget) -> Vec<(u64, Limit)> {
+    fn evicted(budget: &mut OpenStreamBudget) -> Vec<(u64, ExhaustedResource)> {
         let evicted = std::iter::from_fn(|| budget.poll_evicted());
         evicted.map(|evicted| (evicted.number, evicted.limit)).collect()
     }
 
     #[test]
     fn one_source_does_not_take_the_places_of_another() {
-        let mut budget = Budget::new(10, 1000);
+        let mut budget = OpenStreamBudget::new(10, 1000);
         for _ in 0..10 {
             budget.open(ip(1), 1).unwrap();
         }
-        assert_eq!(budget.open(ip(1), 1), Err(Limit::Streams), "its own newest is the newcomer");
+        assert_eq!(
+            budget.open(ip(1), 1),
+            Err(ExhaustedResource::Streams),
+            "its own newest is the newcomer"
+        );
         assert_eq!(evicted(&mut budget), []);
         let opened: Vec<u64> = (0..5).map(|_| budget.open(ip(2), 1).unwrap()).collect();
         let gone = evicted(&mut budget);
-        assert_eq!(gone, [9, 8, 7, 6, 5].map(|number| (number, Limit::Streams)));
+        assert_eq!(gone, [9, 8, 7, 6, 5].map(|number| (number, ExhaustedResource::Streams)));
         assert!(budget.open(ip(2), 1).is_err(), "it has half of them");
         assert!(budget.open(ip(3), 1).is_ok());
         assert_eq!(evicted(&mut budget).len(), 1);
@@ -172,28 +176,32 @@ mod tests {
     /// With as many sources as the limit of streams, the first ones stay.
     #[test]
     fn of_equal_sources_the_newcomer_goes() {
-        let mut budget = Budget::new(3, 1000);
+        let mut budget = OpenStreamBudget::new(3, 1000);
         for last in 1..=3 {
             budget.open(ip(last), 1).unwrap();
         }
-        assert_eq!(budget.open(ip(0), 1), Err(Limit::Streams));
-        assert_eq!(budget.open(ip(9), 1), Err(Limit::Streams));
+        assert_eq!(budget.open(ip(0), 1), Err(ExhaustedResource::Streams));
+        assert_eq!(budget.open(ip(9), 1), Err(ExhaustedResource::Streams));
         assert_eq!(evicted(&mut budget), []);
     }
 
     #[test]
     fn memory_is_taken_from_the_source_that_has_most() {
-        let mut budget = Budget::new(100, 1000);
+        let mut budget = OpenStreamBudget::new(100, 1000);
         let large: Vec<u64> = (0..3).map(|_| budget.open(ip(1), 10).unwrap()).collect();
         assert!(large.iter().all(|&stream| budget.take(stream, 300)));
         let small = budget.open(ip(2), 10).unwrap();
         assert!(!budget.take(large[0], 100), "its source has most");
         assert_eq!((budget.bytes(), evicted(&mut budget)), (940, vec![]));
         assert!(budget.take(small, 300));
-        assert_eq!(evicted(&mut budget), [(large[2], Limit::Memory)], "it has taken some last");
+        assert_eq!(
+            evicted(&mut budget),
+            [(large[2], ExhaustedResource::Memory)],
+            "it has taken some last"
+        );
         assert!(!budget.take(large[2], 1), "it is over");
         assert!(!budget.take(small, 2000), "more than there is");
-        budget.give_back(small, 300);
+        budget.release(small, 300);
         budget.close(large[1]);
         budget.close(small);
         assert!(budget.take(large[0], 500));
@@ -202,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_stream_that_does_not_fit_into_memory_is_refused() {
-        let mut budget = Budget::new(100, 100);
-        assert_eq!(budget.open(ip(1), 101), Err(Limit::Memory));
+        let mut budget = OpenStreamBudget::new(100, 100);
+        assert_eq!(budget.open(ip(1), 101), Err(ExhaustedResource::Memory));
         assert_eq!((budget.streams(), budget.bytes()), (0, 0));
         budget.open(ip(1), 100).unwrap();
         budget.reconfigure(100, 50);
         assert_eq!(budget.streams(), 1, "what is open stays");
-        assert_eq!(budget.open(ip(1), 1), Err(Limit::Memory));
+        assert_eq!(budget.open(ip(1), 1), Err(ExhaustedResource::Memory));
     }
 }

@@ -9,13 +9,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use association::{
-    ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, MessageError, MessageKind,
-    OpenError, Protocol, Rejoin, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
+    AssociationMessageError, AssociationMessageKind, AssociationOpenError, AssociationProtocol,
+    AssociationServerEvent, AssociationTerms, ConnectionCookie, CookieList, HandshakeServer,
+    HandshakeServerConfig, PendingConnectionId, Rejoin, ServerHandshakeAbort, SharingScheme,
+    TermsPolicy,
 };
 
-use super::sources::Sources;
+use super::sources::SourceUsage;
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_REJOIN, OPTION_SINGLE_USE};
 
 /// How long a connection may wait for its association. A client keeps idle connections for less, so
 /// that it does not use one that is just being closed.
@@ -23,7 +25,7 @@ const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The limits of a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PendingLimits {
+pub(crate) struct PendingConnectionLimits {
     /// The maximum number of connections without an open stream.
     pub(crate) max_waiting: usize,
     /// The minimum threshold of a stream.
@@ -34,17 +36,17 @@ pub(crate) struct PendingLimits {
     pub(crate) allows_raw: bool,
 }
 
-impl PendingLimits {
-    fn handshake(self) -> HandshakeConfig {
+impl PendingConnectionLimits {
+    fn handshake(self) -> HandshakeServerConfig {
         let raw = if self.allows_raw { OPTION_NO_RECORDS } else { 0 };
         let policy = TermsPolicy {
-            protocols: vec![Protocol::MicssStream],
+            protocols: vec![AssociationProtocol::MicssStream],
             schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: self.min_channels,
             max_channels: self.max_channels,
-            options: raw | OPTION_ONCE | OPTION_REJOIN,
+            options: raw | OPTION_SINGLE_USE | OPTION_REJOIN,
         };
-        HandshakeConfig {
+        HandshakeServerConfig {
             max_pending: self.max_waiting,
             timeout: ASSOCIATION_TIMEOUT,
             quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),
@@ -55,86 +57,86 @@ impl PendingLimits {
 
 /// What happens to connections.
 #[derive(Debug)]
-pub(crate) enum PendingEvent {
+pub(crate) enum PendingConnectionEvent {
     /// These belong together, by their channels' indices, and stay in the table. Those that were
     /// not waited for are missing.
     Associated {
         /// The list of their cookies, which both ends know.
-        list: List,
+        list: CookieList,
         /// The connections.
-        connections: Vec<Option<ConnectionId>>,
+        connections: Vec<Option<PendingConnectionId>>,
     },
     /// A connection is to take the place of a channel's in an open stream. It stays in the table.
     Rejoin {
         /// The connection.
-        id: ConnectionId,
+        id: PendingConnectionId,
         /// Its cookie.
-        cookie: Cookie,
+        cookie: ConnectionCookie,
         /// What its client asks for, which is not verified.
         rejoin: Rejoin,
     },
     /// A connection was removed, and must be closed.
     Closed {
         /// The connection.
-        id: ConnectionId,
+        id: PendingConnectionId,
         /// Its source.
         source: Option<IpAddr>,
         /// The reason.
-        reason: Closed,
+        reason: PendingCloseReason,
     },
 }
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum PendingCloseReason {
     /// It was evicted.
     Evicted,
     /// Its client requests terms that the server rejects.
     Terms,
     /// It was not associated for another reason.
-    NotAssociated(ServerAbort),
+    NotAssociated(ServerHandshakeAbort),
 }
 
 /// The connections that have no open stream.
-pub(crate) struct PendingTable {
+pub(crate) struct PendingConnectionTable {
     handshakes: HandshakeServer,
     /// By source.
-    sources: Sources,
+    sources: SourceUsage,
     max_waiting: usize,
     /// Those that are associated.
-    associated: HashSet<ConnectionId>,
+    associated: HashSet<PendingConnectionId>,
     next_id: u64,
-    counts: PendingCounts,
-    events: VecDeque<PendingEvent>,
+    counts: PendingConnectionCounts,
+    events: VecDeque<PendingConnectionEvent>,
 }
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PendingCounts {
+pub(crate) struct PendingConnectionCounts {
     /// Connections that were evicted.
     pub(crate) evicted: u64,
     /// Those of them that were associated: their streams' requests were not verified yet.
     pub(crate) unopened_evicted: u64,
     /// Lists whose clients request terms that the server rejects.
-    pub(crate) turned_away: u64,
+    pub(crate) terms_rejected: u64,
 }
 
-impl PendingTable {
+impl PendingConnectionTable {
     /// An empty table.
-    pub(crate) fn new(limits: PendingLimits) -> Self {
+    pub(crate) fn new(limits: PendingConnectionLimits) -> Self {
         Self {
             handshakes: HandshakeServer::new(limits.handshake()),
-            sources: Sources::default(),
+            sources: SourceUsage::default(),
             max_waiting: limits.max_waiting,
             associated: HashSet::new(),
             next_id: 0,
-            counts: PendingCounts::default(),
+            counts: PendingConnectionCounts::default(),
             events: VecDeque::new(),
         }
     }
 
     /// Changes the limits. Waiting connections keep their deadlines.
-    pub(crate) fn reconfigure(&mut self, limits: PendingLimits) {
+    pub(crate) fn reconfigure(&mut self, limits: PendingConnectionLimits) {
         self.handshakes.reconfigure(limits.handshake());
         self.max_waiting = limits.max_waiting;
     }
@@ -146,11 +148,11 @@ impl PendingTable {
     /// If the connection is not added: it must be closed.
     pub(crate) fn open(
         &mut self,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
         source: IpAddr,
         now: Duration,
-    ) -> Result<ConnectionId, OpenError> {
-        let id = ConnectionId(self.next_id);
+    ) -> Result<PendingConnectionId, AssociationOpenError> {
+        let id = PendingConnectionId(self.next_id);
         self.sources.take(id.0, source, 1);
         self.evict_excess();
         let opened = self.handshakes.open(id, cookie, now);
@@ -166,7 +168,7 @@ impl PendingTable {
     /// waits for its association.
     pub(crate) fn handle_bytes<'a>(
         &mut self,
-        id: ConnectionId,
+        id: PendingConnectionId,
         bytes: &'a [u8],
         now: Duration,
     ) -> &'a [u8] {
@@ -177,13 +179,13 @@ impl PendingTable {
 
     /// A connection was closed or broke. It stays in the table until it is [removed](Self::remove):
     /// it may have been associated already.
-    pub(crate) fn handle_closed(&mut self, id: ConnectionId) {
+    pub(crate) fn handle_closed(&mut self, id: PendingConnectionId) {
         self.handshakes.handle_closed(id);
         self.take_events();
     }
 
     /// Removes a connection.
-    pub(crate) fn remove(&mut self, id: ConnectionId) {
+    pub(crate) fn remove(&mut self, id: PendingConnectionId) {
         self.forget(id);
         // It may have left the handshakes before, and then this changes nothing there.
         self.handshakes.handle_closed(id);
@@ -192,7 +194,7 @@ impl PendingTable {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due for a connection, if it waits for its
     /// association.
-    pub(crate) fn connection_timeout(&self, id: ConnectionId) -> Option<Duration> {
+    pub(crate) fn connection_timeout(&self, id: PendingConnectionId) -> Option<Duration> {
         self.handshakes.connection_timeout(id)
     }
 
@@ -204,7 +206,7 @@ impl PendingTable {
     }
 
     /// The next event.
-    pub(crate) fn poll_event(&mut self) -> Option<PendingEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<PendingConnectionEvent> {
         self.events.pop_front()
     }
 
@@ -214,7 +216,7 @@ impl PendingTable {
     }
 
     /// The number of connections, and the counts.
-    pub(crate) fn counts(&self) -> (u64, PendingCounts) {
+    pub(crate) fn counts(&self) -> (u64, PendingConnectionCounts) {
         (self.sources.total(), self.counts)
     }
 
@@ -222,31 +224,34 @@ impl PendingTable {
         while let Some(event) = self.handshakes.poll_event() {
             match event {
                 // The caller has sent the cookie, and the stream sends the confirm.
-                ServerEvent::Transmit { .. } => {}
-                ServerEvent::Associated { list, connections } if lacks_integrity(list.terms()) => {
-                    self.counts.turned_away += 1;
+                AssociationServerEvent::Transmit { .. } => {}
+                AssociationServerEvent::Associated { list, connections }
+                    if lacks_integrity(list.terms()) =>
+                {
+                    self.counts.terms_rejected += 1;
                     for (place, id) in connections.into_iter().flatten().enumerate() {
                         // Counted and logged once.
-                        let others = Closed::NotAssociated(ServerAbort::Terms);
-                        self.close(id, if place == 0 { Closed::Terms } else { others });
+                        let others = PendingCloseReason::NotAssociated(ServerHandshakeAbort::Terms);
+                        self.close(id, if place == 0 { PendingCloseReason::Terms } else { others });
                     }
                 }
-                ServerEvent::Associated { list, connections } => {
+                AssociationServerEvent::Associated { list, connections } => {
                     self.associated.extend(connections.iter().flatten());
-                    self.events.push_back(PendingEvent::Associated { list, connections });
+                    self.events.push_back(PendingConnectionEvent::Associated { list, connections });
                 }
-                ServerEvent::Rejoin { id, cookie, rejoin } => {
+                AssociationServerEvent::Rejoin { id, cookie, rejoin } => {
                     self.associated.insert(id);
-                    self.events.push_back(PendingEvent::Rejoin { id, cookie, rejoin });
+                    self.events.push_back(PendingConnectionEvent::Rejoin { id, cookie, rejoin });
                 }
                 // It was evicted before.
-                ServerEvent::Aborted { id, .. } if self.sources.source(id.0).is_none() => {}
-                ServerEvent::Aborted { id, reason } if is_terms_error(reason) => {
-                    self.counts.turned_away += 1;
-                    self.close(id, Closed::Terms);
+                AssociationServerEvent::Aborted { id, .. }
+                    if self.sources.source(id.0).is_none() => {}
+                AssociationServerEvent::Aborted { id, reason } if is_terms_error(reason) => {
+                    self.counts.terms_rejected += 1;
+                    self.close(id, PendingCloseReason::Terms);
                 }
-                ServerEvent::Aborted { id, reason } => {
-                    self.close(id, Closed::NotAssociated(reason));
+                AssociationServerEvent::Aborted { id, reason } => {
+                    self.close(id, PendingCloseReason::NotAssociated(reason));
                 }
             }
         }
@@ -256,54 +261,58 @@ impl PendingTable {
     fn evict_excess(&mut self) {
         while self.sources.total() > self.max_waiting as u64 {
             let Some(oldest) = self.sources.oldest_of_largest() else { return };
-            let id = ConnectionId(oldest);
+            let id = PendingConnectionId(oldest);
             self.counts.evicted += 1;
             self.counts.unopened_evicted += u64::from(self.associated.contains(&id));
-            self.close(id, Closed::Evicted);
+            self.close(id, PendingCloseReason::Evicted);
             self.handshakes.handle_closed(id);
         }
     }
 
     /// Removes a connection and reports it.
-    fn close(&mut self, id: ConnectionId, reason: Closed) {
+    fn close(&mut self, id: PendingConnectionId, reason: PendingCloseReason) {
         let source = self.sources.source(id.0);
         self.forget(id);
-        self.events.push_back(PendingEvent::Closed { id, source, reason });
+        self.events.push_back(PendingConnectionEvent::Closed { id, source, reason });
     }
 
-    fn forget(&mut self, id: ConnectionId) {
+    fn forget(&mut self, id: PendingConnectionId) {
         self.sources.remove(id.0);
         self.associated.remove(&id);
     }
 }
 
 /// Whether a stream could lose channels, but not identify those with changed bytes.
-fn lacks_integrity(terms: Terms) -> bool {
+fn lacks_integrity(terms: AssociationTerms) -> bool {
     terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
 }
 
 /// Whether a connection was removed because of its client's terms. A list of more channels than
 /// allowed is not even parsed.
-fn is_terms_error(reason: ServerAbort) -> bool {
-    let too_long =
-        |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
+fn is_terms_error(reason: ServerHandshakeAbort) -> bool {
+    let too_long = |error| {
+        matches!(
+            error,
+            AssociationMessageError::BodyLength { kind: AssociationMessageKind::List, .. }
+        )
+    };
     match reason {
-        ServerAbort::Terms => true,
-        ServerAbort::Message(error) => too_long(error),
+        ServerHandshakeAbort::Terms => true,
+        ServerHandshakeAbort::Message(error) => too_long(error),
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use association::Message;
+    use association::AssociationMessage;
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn table(max_waiting: usize) -> PendingTable {
-        PendingTable::new(PendingLimits {
+    fn table(max_waiting: usize) -> PendingConnectionTable {
+        PendingConnectionTable::new(PendingConnectionLimits {
             max_waiting,
             min_channels: 2,
             max_channels: 3,
@@ -311,8 +320,8 @@ mod tests {
         })
     }
 
-    fn cookie(byte: u8) -> Cookie {
-        Cookie::new([byte; 16])
+    fn cookie(byte: u8) -> ConnectionCookie {
+        ConnectionCookie::new([byte; 16])
     }
 
     fn source(last: u8) -> IpAddr {
@@ -321,16 +330,19 @@ mod tests {
 
     fn list(scheme: SharingScheme, k: u8, bytes: &[u8], options: u32) -> Vec<u8> {
         let n = u8::try_from(bytes.len()).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, scheme, k, n, options).unwrap();
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, scheme, k, n, options).unwrap();
         let cookies = bytes.iter().map(|byte| cookie(*byte)).collect();
-        Message::List(List::new(terms, cookies).unwrap()).encode()
+        AssociationMessage::List(CookieList::new(terms, cookies).unwrap()).encode()
     }
 
-    fn closed(table: &mut PendingTable) -> Vec<(u64, Closed)> {
+    fn closed(table: &mut PendingConnectionTable) -> Vec<(u64, PendingCloseReason)> {
         let events = std::iter::from_fn(|| table.poll_event());
         let closed = events.filter_map(|event| match event {
-            PendingEvent::Closed { id, reason, .. } => Some((id.0, reason)),
-            PendingEvent::Associated { .. } | PendingEvent::Rejoin { .. } => None,
+            PendingConnectionEvent::Closed { id, reason, .. } => Some((id.0, reason)),
+            PendingConnectionEvent::Associated { .. } | PendingConnectionEvent::Rejoin { .. } => {
+                None
+            }
         });
         closed.collect()
     }
@@ -342,19 +354,19 @@ mod tests {
             table.open(cookie(byte), source(1), Duration::ZERO).unwrap();
         }
         table.open(cookie(3), source(2), Duration::ZERO).unwrap();
-        assert_eq!(closed(&mut table), [(0, Closed::Evicted)]);
+        assert_eq!(closed(&mut table), [(0, PendingCloseReason::Evicted)]);
         let list = list(SharingScheme::Xor, 2, &[1, 2], 0);
         for id in [1, 2] {
-            table.handle_bytes(ConnectionId(id), &list, SECOND);
+            table.handle_bytes(PendingConnectionId(id), &list, SECOND);
         }
-        assert!(matches!(table.poll_event(), Some(PendingEvent::Associated { .. })));
+        assert!(matches!(table.poll_event(), Some(PendingConnectionEvent::Associated { .. })));
         // Those of a stream that has not opened stay.
         table.open(cookie(4), source(3), SECOND).unwrap();
-        assert_eq!(closed(&mut table), [(1, Closed::Evicted)]);
+        assert_eq!(closed(&mut table), [(1, PendingCloseReason::Evicted)]);
         let (waiting, counts) = table.counts();
         assert_eq!((waiting, counts.evicted, counts.unopened_evicted), (3, 2, 1));
         for id in 2..5 {
-            table.remove(ConnectionId(id));
+            table.remove(PendingConnectionId(id));
         }
         assert_eq!(table.counts().0, 0);
     }
@@ -370,13 +382,14 @@ mod tests {
             assert_eq!(table.connection_timeout(*id), Some(5 * SECOND));
         }
         table.handle_timeout(5 * SECOND);
-        let Some(PendingEvent::Associated { connections, .. }) = table.poll_event() else {
+        let Some(PendingConnectionEvent::Associated { connections, .. }) = table.poll_event()
+        else {
             panic!("two are enough");
         };
         assert_eq!(connections, [Some(ids[0]), Some(ids[1]), None]);
         assert_eq!(table.handle_bytes(ids[0], b"stream", 6 * SECOND), b"stream");
         table.handle_timeout(91 * SECOND);
-        let timed_out = Closed::NotAssociated(ServerAbort::TimedOut);
+        let timed_out = PendingCloseReason::NotAssociated(ServerHandshakeAbort::TimedOut);
         assert_eq!(closed(&mut table), [(ids[2].0, timed_out)]);
     }
 
@@ -391,10 +404,15 @@ mod tests {
             table.handle_bytes(*id, &no_integrity, SECOND);
         }
         let closed = closed(&mut table);
-        let others = Closed::NotAssociated(ServerAbort::Terms);
-        let expected = [(0, Closed::Terms), (1, Closed::Terms), (2, others), (3, others)];
+        let others = PendingCloseReason::NotAssociated(ServerHandshakeAbort::Terms);
+        let expected = [
+            (0, PendingCloseReason::Terms),
+            (1, PendingCloseReason::Terms),
+            (2, others),
+            (3, others),
+        ];
         assert_eq!(closed, expected);
-        assert_eq!(table.counts().1.turned_away, 2);
+        assert_eq!(table.counts().1.terms_rejected, 2);
         assert_eq!(table.counts().0, 0);
     }
 }

@@ -19,11 +19,11 @@ const IPV4_PREFIXES: [u8; 1] = [32];
 /// What each holder holds, by number, and the networks of the holders. An operation takes a few
 /// look-ups, for any number of holders.
 #[derive(Debug, Default)]
-pub(crate) struct Sources {
-    holders: HashMap<u64, Holder>,
+pub(crate) struct SourceUsage {
+    holders: HashMap<u64, ResourceHolder>,
     /// The holders of each smallest network, the oldest first.
     by_age: HashMap<IpNet, BTreeSet<(u64, u64)>>,
-    networks: HashMap<IpNet, Network>,
+    networks: HashMap<IpNet, NetworkUsage>,
     /// The networks in each network, and at the top the largest ones: the smallest amount first,
     /// and of equal amounts the one that has not changed for longest.
     by_amount: BTreeMap<Option<IpNet>, BTreeSet<(u64, u64, IpNet)>>,
@@ -33,24 +33,24 @@ pub(crate) struct Sources {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+struct ResourceHolder {
     source: IpAddr,
     amount: u64,
     taken_at: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Network {
+struct NetworkUsage {
     amount: u64,
     changed_at: u64,
 }
 
-impl Sources {
+impl SourceUsage {
     /// A holder of this source takes an amount; it may hold something already. Its number must not
     /// be used for another source.
     pub(crate) fn take(&mut self, number: u64, source: IpAddr, amount: u64) {
         let source = source.to_canonical();
-        let new = Holder { source, amount: 0, taken_at: self.changes + 1 };
+        let new = ResourceHolder { source, amount: 0, taken_at: self.changes + 1 };
         self.changes += 1;
         let holder = self.holders.entry(number).or_insert(new);
         holder.amount += amount;
@@ -71,11 +71,11 @@ impl Sources {
 
     /// A holder returns so much, or all that it has if that is less. A holder without anything is
     /// removed.
-    pub(crate) fn give_back(&mut self, number: u64, amount: u64) {
+    pub(crate) fn release(&mut self, number: u64, amount: u64) {
         let Some(holder) = self.holders.get_mut(&number) else { return };
         let amount = amount.min(holder.amount);
         holder.amount -= amount;
-        let Holder { source, amount: left, taken_at } = *holder;
+        let ResourceHolder { source, amount: left, taken_at } = *holder;
         self.changes += 1;
         self.change(source, |held| held - amount);
         if left == 0 {
@@ -92,7 +92,7 @@ impl Sources {
 
     /// A holder returns all that it has.
     pub(crate) fn remove(&mut self, number: u64) {
-        self.give_back(number, u64::MAX);
+        self.release(number, u64::MAX);
     }
 
     /// The sum of all amounts.
@@ -152,7 +152,7 @@ impl Sources {
             inner.remove(&(before.amount, before.changed_at, network));
             if amount > 0 {
                 inner.insert((amount, changed_at, network));
-                self.networks.insert(network, Network { amount, changed_at });
+                self.networks.insert(network, NetworkUsage { amount, changed_at });
             } else {
                 self.networks.remove(&network);
                 if inner.is_empty() {
@@ -191,8 +191,8 @@ mod tests {
     }
 
     /// Each source takes one, with its index in the list as its number.
-    fn filled(sources: impl IntoIterator<Item = String>) -> Sources {
-        let mut all = Sources::default();
+    fn filled(sources: impl IntoIterator<Item = String>) -> SourceUsage {
+        let mut all = SourceUsage::default();
         for (number, source) in (0..).zip(sources) {
             all.take(number, ip(&source), 1);
         }
@@ -210,10 +210,10 @@ mod tests {
         assert_eq!(sources.newest_of_largest(), Some(4));
         sources.renew(1);
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(2), Some(1)));
-        sources.give_back(1, 1);
+        sources.release(1, 1);
         sources.take(0, ip("10.0.0.9"), 9);
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(0), Some(0)));
-        sources.give_back(0, 9);
+        sources.release(0, 9);
         assert_eq!(sources.oldest_of_largest(), Some(2));
         assert_eq!(sources.total(), 5);
     }
@@ -273,7 +273,7 @@ mod tests {
         fn sums_fit_at_any_time(steps in prop::collection::vec(
             (0..12u64, any_source(), 0..4u64, any::<bool>()), 0..200,
         )) {
-            let mut sources = Sources::default();
+            let mut sources = SourceUsage::default();
             let mut known: HashMap<u64, (IpAddr, u64)> = HashMap::new();
             for (number, source, amount, takes) in steps {
                 if takes {
@@ -281,7 +281,7 @@ mod tests {
                     holder.1 += amount + 1;
                     sources.take(number, holder.0, amount + 1);
                 } else {
-                    sources.give_back(number, amount);
+                    sources.release(number, amount);
                     if let Some((_, held)) = known.get_mut(&number) {
                         *held = held.saturating_sub(amount);
                     }

@@ -8,15 +8,16 @@ struct Detection {
     now: Duration,
     /// When the peer was heard.
     heard_at: Option<Duration>,
-    seen: Observation,
+    seen: PathObservation,
     probes: usize,
     cuts: usize,
-    events: Vec<(Duration, Event)>,
+    events: Vec<(Duration, FailureDetectorEvent)>,
 }
 
 impl Detection {
     fn new(in_use: bool, round_trip: Option<Duration>) -> Self {
-        let seen = Observation { is_wanted: true, in_use, round_trip, ..Observation::default() };
+        let seen =
+            PathObservation { is_wanted: true, in_use, round_trip, ..PathObservation::default() };
         let now = Duration::from_secs(1000);
         let detector = FailureDetector::default();
         let (heard_at, events) = (Some(now), Vec::new());
@@ -27,18 +28,19 @@ impl Detection {
 
     fn look(&mut self) {
         let heard = self.heard_at.map(|at| self.now - at);
-        self.detector.handle_observation(self.now, &Observation { heard, ..self.seen });
+        self.detector
+            .handle_observation(self.now, &PathObservation { since_received: heard, ..self.seen });
         self.drain();
     }
 
     fn drain(&mut self) {
         while let Some(event) = self.detector.poll_event() {
             match event {
-                Event::Probe { .. } => {
+                FailureDetectorEvent::Probe { .. } => {
                     self.probes += 1;
-                    self.seen.tries += 1;
+                    self.seen.unanswered_probes += 1;
                 }
-                Event::Cut => self.cuts += 1,
+                FailureDetectorEvent::Cut => self.cuts += 1,
                 other => self.events.push((self.now, other)),
             }
         }
@@ -56,7 +58,7 @@ impl Detection {
             {
                 self.heard_at = self.heard_at.max(Some(self.now + delay));
                 self.now += delay;
-                self.seen.tries = 0;
+                self.seen.unanswered_probes = 0;
                 self.look();
             }
         }
@@ -64,7 +66,7 @@ impl Detection {
     }
 
     fn is_up(&self) -> bool {
-        matches!(self.detector.state(), State::Up { .. })
+        matches!(self.detector.state(), PathState::Up { .. })
     }
 }
 
@@ -73,8 +75,10 @@ fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
     let mut watched = Detection::new(true, Some(20 * MS));
     let silent = watched.now;
     watched.run(Duration::from_secs(60), None);
-    let [(at, Event::Lost(lost))] = &watched.events[..] else { panic!("{:?}", watched.events) };
-    assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer));
+    let [(at, FailureDetectorEvent::Lost(lost))] = &watched.events[..] else {
+        panic!("{:?}", watched.events)
+    };
+    assert_eq!((lost.since, &lost.cause), (silent, &PathLossCause::NoAnswer));
     assert_eq!(*at - silent, QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT);
     assert_eq!(watched.detector.state().unusable_since(), Some(silent));
 }
@@ -88,7 +92,7 @@ fn a_lossy_channel_needs_more_probes() {
     watched.now += QUIET_TIMEOUT;
     for tries in [0, 3, 4, 5] {
         assert!(watched.is_up(), "{tries}");
-        watched.seen.tries = tries;
+        watched.seen.unanswered_probes = tries;
         watched.now += MIN_ANSWER_TIMEOUT;
         watched.look();
     }
@@ -130,7 +134,7 @@ fn silence_without_questions_is_no_loss() {
     let mut watched = Detection::new(true, Some(20 * MS));
     for _ in 0..1000 {
         watched.now += POLL_INTERVAL;
-        watched.seen.tries = 2;
+        watched.seen.unanswered_probes = 2;
         watched.look();
     }
     assert!(watched.is_up());
@@ -140,7 +144,7 @@ fn silence_without_questions_is_no_loss() {
 fn a_machine_that_was_suspended_asks_first() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.now += Duration::from_secs(3600);
-    watched.seen.tries = 9;
+    watched.seen.unanswered_probes = 9;
     watched.look();
     assert!(watched.is_up() && watched.probes == 1);
     watched.heard_at = Some(watched.now);
@@ -156,11 +160,11 @@ fn what_comes_back_is_said_with_the_time() {
     watched.heard_at = Some(watched.now);
     watched.look();
     let after = watched.now - silent;
-    assert_eq!(watched.events[1].1, Event::Recovered { after });
+    assert_eq!(watched.events[1].1, FailureDetectorEvent::Recovered { after });
     assert!(watched.is_up());
     // And it is lost again as soon.
     let again = watched.now;
-    watched.seen.tries = 0;
+    watched.seen.unanswered_probes = 0;
     watched.run(Duration::from_secs(60), None);
     assert!(watched.events[2].0 - again <= 2 * QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT + POLL_INTERVAL);
 }
@@ -188,7 +192,7 @@ fn a_lost_channel_is_asked() {
 #[test]
 fn a_refusal_is_known_at_once_and_cuts_no_stream() {
     let mut watched = Detection::new(true, Some(20 * MS));
-    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.detector.handle_failure(watched.now, PathLossCause::Refused("refused".into()));
     assert!(watched.detector.state().lost().is_some());
     assert_eq!(watched.detector.state().unusable_since(), None);
     // Open streams are still heard.
@@ -201,16 +205,16 @@ fn a_refusal_is_known_at_once_and_cuts_no_stream() {
 #[test]
 fn a_refusing_channel_whose_route_is_lost_is_lost_from_then_on() {
     let mut watched = Detection::new(true, Some(20 * MS));
-    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.detector.handle_failure(watched.now, PathLossCause::Refused("refused".into()));
     watched.run(Duration::from_secs(3600), Some(20 * MS));
-    let unreachable = Cause::Unreachable("no route".into());
+    let unreachable = PathLossCause::Unreachable("no route".into());
     watched.detector.handle_failure(watched.now, unreachable.clone());
     assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
-    let lost = Event::Lost(Lost { since: watched.now, cause: unreachable });
+    let lost = FailureDetectorEvent::Lost(PathLoss { since: watched.now, cause: unreachable });
     assert!(std::iter::from_fn(|| watched.detector.poll_event()).any(|event| event == lost));
     // Another error does not restart it.
     let since = watched.now;
-    let other = Cause::Unreachable("no device".into());
+    let other = PathLossCause::Unreachable("no device".into());
     watched.detector.handle_failure(since + POLL_INTERVAL, other);
     assert_eq!(watched.detector.state().unusable_since(), Some(since));
     assert_eq!(watched.detector.poll_event(), None);
@@ -221,7 +225,7 @@ fn open_streams_can_use_a_silent_channel_again_that_refuses() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.run(Duration::from_secs(10), None);
     assert!(watched.detector.state().unusable_since().is_some());
-    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.detector.handle_failure(watched.now, PathLossCause::Refused("refused".into()));
     assert_eq!(watched.detector.state().unusable_since(), None);
     assert!(watched.detector.state().lost().is_some());
 }
@@ -230,18 +234,21 @@ fn open_streams_can_use_a_silent_channel_again_that_refuses() {
 fn a_refusing_channel_that_falls_silent_is_lost() {
     for (in_use, quiet) in [(true, QUIET_TIMEOUT), (false, IDLE_QUIET_TIMEOUT)] {
         let mut watched = Detection::new(in_use, Some(20 * MS));
-        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        watched.detector.handle_failure(watched.now, PathLossCause::Refused("refused".into()));
         watched.run(Duration::from_secs(600), Some(20 * MS));
         assert!(watched.events.iter().all(|(_, event)| {
-            matches!(event, Event::Lost(Lost { cause: Cause::Refused(_), .. }))
+            matches!(
+                event,
+                FailureDetectorEvent::Lost(PathLoss { cause: PathLossCause::Refused(_), .. })
+            )
         }));
         watched.events.clear();
         let silent = watched.heard_at.unwrap();
         watched.run(Duration::from_secs(60), None);
-        let [(at, Event::Lost(lost))] = &watched.events[..] else {
+        let [(at, FailureDetectorEvent::Lost(lost))] = &watched.events[..] else {
             panic!("{in_use}: {:?}", watched.events)
         };
-        assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer), "{in_use}");
+        assert_eq!((lost.since, &lost.cause), (silent, &PathLossCause::NoAnswer), "{in_use}");
         assert!(*at - silent <= quiet + MIN_ANSWER_TIMEOUT + POLL_INTERVAL, "{in_use}");
     }
 }
@@ -250,7 +257,7 @@ fn a_refusing_channel_that_falls_silent_is_lost() {
 fn an_unused_refusing_channel_is_tried_at_growing_intervals() {
     let mut watched = Detection::new(false, Some(20 * MS));
     watched.seen.is_wanted = false;
-    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.detector.handle_failure(watched.now, PathLossCause::Refused("refused".into()));
     watched.run(Duration::from_secs(1000), None);
     assert!((100..200).contains(&watched.probes), "{}", watched.probes);
     watched.detector.handle_demand();
@@ -260,7 +267,7 @@ fn an_unused_refusing_channel_is_tried_at_growing_intervals() {
 #[test]
 fn without_a_way_out_it_is_lost_at_once() {
     let mut watched = Detection::new(true, Some(20 * MS));
-    watched.detector.handle_failure(watched.now, Cause::Unreachable("no route".into()));
+    watched.detector.handle_failure(watched.now, PathLossCause::Unreachable("no route".into()));
     assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
     watched.now += POLL_INTERVAL;
     watched.heard_at = Some(watched.now);
@@ -297,17 +304,17 @@ fn probes_that_wait_are_one() {
     for _ in 0..3 {
         watched.detector.handle_suspicion(watched.now);
     }
-    assert_eq!(watched.detector.poll_event(), Some(Event::Probe { connect: true }));
+    assert_eq!(watched.detector.poll_event(), Some(FailureDetectorEvent::Probe { connect: true }));
     assert_eq!(watched.detector.poll_event(), None);
     watched.detector.handle_observation(watched.now, &watched.seen);
-    assert_eq!(watched.detector.poll_event(), Some(Event::Probe { connect: false }));
+    assert_eq!(watched.detector.poll_event(), Some(FailureDetectorEvent::Probe { connect: false }));
 }
 
 /// A host that refuses connections, and does not answer on open ones.
 #[test]
 fn causes_that_alternate_are_reported_once_a_minute() {
     let mut watched = Detection::new(true, Some(20 * MS));
-    let refused = || Cause::Refused("refused".into());
+    let refused = || PathLossCause::Refused("refused".into());
     let mut changes = 0;
     let until = watched.now + Duration::from_secs(600);
     while watched.now < until {
@@ -328,9 +335,11 @@ fn causes_that_alternate_are_reported_once_a_minute() {
     assert!((8..=12).contains(&times.len()), "{times:?}");
     // What it is in the end is reported, if only later.
     watched.run(2 * REPORT_INTERVAL, None);
-    let Some((_, Event::Lost(last))) = watched.events.last() else { panic!("no report") };
+    let Some((_, FailureDetectorEvent::Lost(last))) = watched.events.last() else {
+        panic!("no report")
+    };
     assert_eq!(
-        Some(last.cause.is_cut()),
-        watched.detector.state().lost().map(|l| l.cause.is_cut())
+        Some(last.cause.breaks_open_connections()),
+        watched.detector.state().lost().map(|l| l.cause.breaks_open_connections())
     );
 }

@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 
-use sharing::{Joiner, Sharing};
+use sharing::{Joiner, SharingParameters};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::protocol::buffer::Buffer;
-use crate::protocol::memory::Lease;
-use crate::protocol::record::{HEADER_LEN, MAX_RECORD, RecordError, SMALL_RECORD};
+use crate::protocol::buffer::ZeroizingBuffer;
+use crate::protocol::memory::MemoryLease;
+use crate::protocol::record::{HEADER_LEN, MAX_RECORD, MicssRecordError, SMALL_RECORD};
 
 /// Why a channel was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
+pub enum ChannelLossReason {
     /// It has not joined the association.
     #[error("its list has not come, or is another")]
     Missing,
@@ -35,15 +35,15 @@ pub enum Loss {
 }
 
 /// The shares that have arrived, and the channels that bring them.
-pub(super) struct Shares {
+pub(super) struct IncomingShares {
     pub(super) joiner: Joiner,
     /// The number of shares that are needed.
     pub(super) threshold: usize,
     /// Whether channels may be lost, as long as enough are left.
     pub(super) may_lose: bool,
     /// Channels that were lost, until the caller takes them.
-    pub(super) losses: VecDeque<(usize, Loss)>,
-    pub(super) channels: Vec<Channel>,
+    pub(super) losses: VecDeque<(usize, ChannelLossReason)>,
+    pub(super) channels: Vec<ChannelShareProgress>,
     /// How much of each part was consumed. It is equal for all channels.
     pub(super) start: usize,
     /// How many bytes of each channel were consumed since the stream began.
@@ -52,14 +52,14 @@ pub(super) struct Shares {
     pub(super) room: usize,
     /// The channels' shares, then the joined record: `n + 1` parts of equal length. Takes no memory
     /// until a share arrives.
-    pub(super) buffer: Buffer,
+    pub(super) buffer: ZeroizingBuffer,
     /// The limit of the buffer's memory, if there is one.
-    pub(super) lease: Lease,
+    pub(super) lease: MemoryLease,
 }
 
 /// The progress of one channel.
 #[derive(Clone, Default)]
-pub(super) struct Channel {
+pub(super) struct ChannelShareProgress {
     /// How many bytes of its part of the buffer are filled.
     pub(super) end: usize,
     pub(super) closed: bool,
@@ -75,25 +75,25 @@ pub(super) struct Channel {
     pub(super) joins_at: Option<u64>,
 }
 
-impl Shares {
+impl IncomingShares {
     /// No shares yet, of records that are joined by `sharing`.
-    pub(super) fn new(sharing: Sharing) -> Self {
+    pub(super) fn new(sharing: SharingParameters) -> Self {
         Self {
             joiner: Joiner::new(sharing),
             threshold: sharing.threshold().into(),
             may_lose: true,
             losses: VecDeque::new(),
-            channels: vec![Channel::default(); usize::from(sharing.shares())],
+            channels: vec![ChannelShareProgress::default(); usize::from(sharing.shares())],
             start: 0,
             position: 0,
             room: SMALL_RECORD,
-            buffer: Buffer::default(),
-            lease: Lease::default(),
+            buffer: ZeroizingBuffer::default(),
+            lease: MemoryLease::default(),
         }
     }
 
     /// Goes on without a channel, if possible. Returns whether it is.
-    pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
+    pub(super) fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
         if self.channels[channel].lost {
             if self.channels[channel].joins_at.take().is_some() {
                 self.losses.push_back((channel, why));
@@ -102,7 +102,11 @@ impl Shares {
         }
         let possible = self.has_spare();
         if possible {
-            self.channels[channel] = Channel { closed: true, lost: true, ..Channel::default() };
+            self.channels[channel] = ChannelShareProgress {
+                closed: true,
+                lost: true,
+                ..ChannelShareProgress::default()
+            };
             self.losses.push_back((channel, why));
             if self.awaited().count() < self.threshold {
                 self.wait_for_all();
@@ -113,7 +117,7 @@ impl Shares {
 
     /// The position of the next byte that a channel must bring.
     pub(super) fn received(&self, channel: usize) -> u64 {
-        let Channel { end, lost, behind, .. } = self.channels[channel];
+        let ChannelShareProgress { end, lost, behind, .. } = self.channels[channel];
         let is_level = !lost && behind == 0;
         self.position + if is_level { (end - self.start) as u64 } else { 0 }
     }
@@ -123,20 +127,21 @@ impl Shares {
     pub(super) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
         let received = self.received(channel);
         let (is_lost, start) = (self.channels[channel].lost, self.start);
-        let Channel { end, behind, skipped, .. } = self.channels[channel];
+        let ChannelShareProgress { end, behind, skipped, .. } = self.channels[channel];
         if from > received {
             if !is_lost && !self.has_spare() {
                 return false;
             }
             let (lost, closed, joins_at) = (true, true, Some(from));
-            self.channels[channel] = Channel { closed, lost, joins_at, ..Channel::default() };
+            self.channels[channel] =
+                ChannelShareProgress { closed, lost, joins_at, ..ChannelShareProgress::default() };
             return true;
         }
-        self.channels[channel] = Channel {
+        self.channels[channel] = ChannelShareProgress {
             end: if is_lost || behind > 0 { start } else { end },
             skipped: is_lost || skipped,
             behind: received - from,
-            ..Channel::default()
+            ..ChannelShareProgress::default()
         };
         true
     }
@@ -169,7 +174,7 @@ impl Shares {
 
     /// A channel has brought `len` bytes, which are in its part. Drops those of earlier records.
     pub(super) fn fill(&mut self, channel: usize, len: usize) {
-        let Channel { end, behind, dropped, .. } = &mut self.channels[channel];
+        let ChannelShareProgress { end, behind, dropped, .. } = &mut self.channels[channel];
         let late = usize::try_from(*behind).unwrap_or(len).min(len);
         if late > 0 {
             (*behind, *dropped) = (*behind - late as u64, *dropped + late as u64);
@@ -188,7 +193,12 @@ impl Shares {
         let (start, position) = (self.start, self.position);
         for channel in &mut self.channels {
             if let Some(behind) = channel.joins_at.and_then(|at| position.checked_sub(at)) {
-                *channel = Channel { end: start, skipped: true, behind, ..Channel::default() };
+                *channel = ChannelShareProgress {
+                    end: start,
+                    skipped: true,
+                    behind,
+                    ..ChannelShareProgress::default()
+                };
             }
         }
         for channel in self.channels.iter_mut().filter(|channel| !channel.lost) {
@@ -248,12 +258,12 @@ impl Shares {
     ///
     /// # Errors
     /// If there is no memory for that.
-    pub(super) fn grow(&mut self) -> Result<(), RecordError> {
+    pub(super) fn grow(&mut self) -> Result<(), MicssRecordError> {
         let room = MAX_RECORD + HEADER_LEN;
         if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
-            return Err(RecordError::NoMemory);
+            return Err(MicssRecordError::NoMemory);
         }
-        let mut longer = Buffer::new(room * (self.channels.len() + 1));
+        let mut longer = ZeroizingBuffer::new(room * (self.channels.len() + 1));
         for (index, channel) in self.channels.iter().enumerate() {
             let filled = &self.buffer[self.room * index..][..channel.end];
             longer[room * index..][..channel.end].copy_from_slice(filled);
@@ -266,7 +276,7 @@ impl Shares {
     pub(super) fn shrink(&mut self) {
         if self.live().all(|channel| self.channels[channel].end == 0) {
             self.room = SMALL_RECORD;
-            self.buffer = Buffer::default();
+            self.buffer = ZeroizingBuffer::default();
             self.lease.resize(0);
         }
     }

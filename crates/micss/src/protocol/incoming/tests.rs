@@ -1,15 +1,15 @@
 //! Channels that are replaced while records arrive.
 
-use sharing::Generator;
-use sim::Rng;
+use sharing::RandomGenerator;
+use sim::SeededRng;
 
 use super::*;
-use crate::protocol::outgoing::Outgoing;
+use crate::protocol::outgoing::OutgoingRecords;
 
 /// Both halves, and what is under way on each channel.
 struct Both {
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: OutgoingRecords,
+    incoming: IncomingRecords,
     under_way: Vec<Vec<u8>>,
     sent: usize,
     received: usize,
@@ -17,10 +17,10 @@ struct Both {
 
 impl Both {
     fn new(k: u8, n: u8) -> Self {
-        let sharing = Sharing::shamir(k, n).unwrap();
-        let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+        let sharing = SharingParameters::shamir(k, n).unwrap();
+        let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
         outgoing.keep();
-        let incoming = Incoming::new(sharing, [7; SEED_LEN]);
+        let incoming = IncomingRecords::new(sharing, [7; SEED_LEN]);
         let under_way = vec![Vec::new(); usize::from(n)];
         Self { outgoing, incoming, under_way, sent: 0, received: 0 }
     }
@@ -35,8 +35,8 @@ impl Both {
     }
 
     fn transmit(&mut self, channel: usize) {
-        while !self.outgoing.rest(channel).is_empty() {
-            let piece = self.outgoing.rest(channel).to_vec();
+        while !self.outgoing.unsent(channel).is_empty() {
+            let piece = self.outgoing.unsent(channel).to_vec();
             self.outgoing.advance(channel, piece.len());
             self.under_way[channel].extend(piece);
         }
@@ -57,7 +57,7 @@ impl Both {
 
     /// Takes what has arrived, as a stream does after each change.
     fn take(&mut self) {
-        while let Some(Received { payload, .. }) = self.incoming.take_next().unwrap() {
+        while let Some(ReceivedRecord { payload, .. }) = self.incoming.take_next().unwrap() {
             assert!(payload.iter().all(|&byte| byte == 7));
             self.received += payload.len();
         }
@@ -66,7 +66,7 @@ impl Both {
     /// A channel is lost, if it can be, and is replaced by a connection that begins so many bytes
     /// after what is needed.
     fn lose(&mut self, channel: usize, after: u64) {
-        if self.incoming.has_spare() && self.incoming.lose(channel, Loss::Broken) {
+        if self.incoming.has_spare() && self.incoming.lose(channel, ChannelLossReason::Broken) {
             let from = self.incoming.received(channel) + after;
             self.begin(channel, if self.outgoing.can_rejoin(from) { from } else { 0 });
         }
@@ -101,15 +101,15 @@ fn repeated_bytes_of_a_replaced_channel_are_not_missing_ones() {
     assert_eq!(both.received, both.sent);
 }
 
-fn is_tampered((_, why): &(usize, Loss)) -> bool {
-    *why == Loss::Tampered
+fn is_tampered((_, why): &(usize, ChannelLossReason)) -> bool {
+    *why == ChannelLossReason::Tampered
 }
 
 /// `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 fn replaced_channels_lose_nothing() {
     sim::run_seeds(2_000, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let n = 1 + u8::try_from(rng.index(5)).unwrap();
         let k = 1 + u8::try_from(rng.index(n.into())).unwrap();
         let mut both = Both::new(k, n);
@@ -138,7 +138,7 @@ fn replaced_channels_lose_nothing() {
 fn a_channel_that_returns_during_a_dispute_is_not_accused() {
     let mut both = Both::new(2, 4);
     both.send(100);
-    assert!(both.incoming.lose(3, Loss::Broken));
+    assert!(both.incoming.lose(3, ChannelLossReason::Broken));
     for channel in 0..3 {
         if channel == 0 {
             both.under_way[channel].iter_mut().for_each(|byte| *byte ^= 1);
@@ -155,5 +155,5 @@ fn a_channel_that_returns_during_a_dispute_is_not_accused() {
     both.take();
     assert_eq!(both.received, both.sent);
     let lost: Vec<_> = std::iter::from_fn(|| both.incoming.poll_lost()).collect();
-    assert_eq!(lost, [(3, Loss::Broken), (0, Loss::Tampered)]);
+    assert_eq!(lost, [(3, ChannelLossReason::Broken), (0, ChannelLossReason::Tampered)]);
 }

@@ -1,40 +1,40 @@
 //! The shares of some records that follow each other, and what they can be made of again.
 
-use sharing::{Seed, SplitError, Splitter};
+use sharing::{ShareSplitError, SharingSeed, Splitter};
 
-use crate::protocol::buffer::Buffer;
+use crate::protocol::buffer::ZeroizingBuffer;
 
 /// How many records a chunk has at most whose shares can be made again: each needs a seed.
 const MAX_RECORDS: usize = 16;
 
 /// The shares of some records.
-pub(super) struct Chunk {
+pub(super) struct ShareChunk {
     /// How many bytes are before it, preface included.
     pub(super) start: u64,
     /// The length of its shares.
     pub(super) len: usize,
     /// The shares, in one part for each channel; empty if they have to be made again.
-    pub(super) shares: Buffer,
+    pub(super) shares: ZeroizingBuffer,
     /// What they can be made of again.
-    pub(super) records: Option<Records>,
+    pub(super) records: Option<UnsharedRecords>,
 }
 
 /// Records before they are shared, which are all that a chunk has.
-pub(super) struct Records {
+pub(super) struct UnsharedRecords {
     /// Each at its position in the shares.
-    plain: Buffer,
+    plain: ZeroizingBuffer,
     /// The lengths and the seeds, in their order.
-    seeds: Vec<(usize, Seed)>,
+    seeds: Vec<(usize, SharingSeed)>,
 }
 
-impl Records {
-    pub(super) fn into_memory(self) -> Buffer {
+impl UnsharedRecords {
+    pub(super) fn into_memory(self) -> ZeroizingBuffer {
         self.plain
     }
 }
 
-impl Chunk {
-    pub(super) fn new(start: u64, shares: Buffer) -> Self {
+impl ShareChunk {
+    pub(super) fn new(start: u64, shares: ZeroizingBuffer) -> Self {
         Self { start, len: 0, shares, records: None }
     }
 
@@ -49,7 +49,7 @@ impl Chunk {
 
     /// Whether the shares of all that it has can be made again if those of one more record can.
     pub(super) fn may_add_record(&self) -> bool {
-        let few = |records: &Records| records.seeds.len() < MAX_RECORDS;
+        let few = |records: &UnsharedRecords| records.seeds.len() < MAX_RECORDS;
         self.records.as_ref().map_or(self.len == 0, few)
     }
 
@@ -58,19 +58,19 @@ impl Chunk {
     /// memory of the records before.
     pub(super) fn add_record(
         &mut self,
-        plain: &mut Buffer,
+        plain: &mut ZeroizingBuffer,
         len: usize,
-        seed: Option<Seed>,
-    ) -> Option<Buffer> {
+        seed: Option<SharingSeed>,
+    ) -> Option<ZeroizingBuffer> {
         match (seed, &mut self.records) {
-            (None, records) => return records.take().map(Records::into_memory),
+            (None, records) => return records.take().map(UnsharedRecords::into_memory),
             (Some(seed), Some(records)) => {
                 records.plain[self.len..][..len].copy_from_slice(&plain[..len]);
                 records.seeds.push((len, seed));
             }
             (Some(seed), None) => {
                 let plain = std::mem::take(plain);
-                self.records = Some(Records { plain, seeds: vec![(len, seed)] });
+                self.records = Some(UnsharedRecords { plain, seeds: vec![(len, seed)] });
             }
         }
         None
@@ -80,12 +80,12 @@ impl Chunk {
     ///
     /// # Errors
     /// If the parts are not as many as the splitter's shares.
-    pub(super) fn make_again(
+    pub(super) fn resplit(
         &mut self,
         splitter: &Splitter,
-        mut shares: Buffer,
-    ) -> Result<(), SplitError> {
-        let Some(Records { plain, seeds }) = &self.records else { return Ok(()) };
+        mut shares: ZeroizingBuffer,
+    ) -> Result<(), ShareSplitError> {
+        let Some(UnsharedRecords { plain, seeds }) = &self.records else { return Ok(()) };
         let part = plain.len();
         let mut at = 0;
         for (len, seed) in seeds {

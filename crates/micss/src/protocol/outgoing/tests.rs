@@ -1,25 +1,25 @@
 use super::*;
 
 /// A sender that keeps its shares, over three channels of which two are needed.
-fn sender() -> Outgoing {
-    let sharing = Sharing::shamir(2, 3).unwrap();
-    let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+fn sender() -> OutgoingRecords {
+    let sharing = SharingParameters::shamir(2, 3).unwrap();
+    let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
     outgoing.keep();
     outgoing
 }
 
 /// Takes all that a channel has to send.
-fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
+fn take(outgoing: &mut OutgoingRecords, channel: usize) -> Vec<u8> {
     let mut taken = Vec::new();
-    while !outgoing.rest(channel).is_empty() {
-        let piece = outgoing.rest(channel).to_vec();
+    while !outgoing.unsent(channel).is_empty() {
+        let piece = outgoing.unsent(channel).to_vec();
         outgoing.advance(channel, piece.len());
         taken.extend(piece);
     }
     taken
 }
 
-fn send(outgoing: &mut Outgoing, len: usize) {
+fn send(outgoing: &mut OutgoingRecords, len: usize) {
     outgoing.make_room(len);
     let len = outgoing.payload_mut().len().min(len);
     outgoing.payload_mut()[..len].fill(7);
@@ -71,9 +71,10 @@ fn shares_are_kept_until_they_are_acknowledged() {
 /// system's source cannot be made again, and are kept themselves.
 #[test]
 fn records_are_kept_in_place_of_their_shares() {
-    let generators = [Generator::seeded().unwrap(), Generator::system()];
+    let generators = [RandomGenerator::seeded().unwrap(), RandomGenerator::system()];
     for (generator, most) in generators.into_iter().zip([1, 3]) {
-        let mut outgoing = Outgoing::new(Sharing::shamir(2, 3).unwrap(), generator);
+        let mut outgoing =
+            OutgoingRecords::new(SharingParameters::shamir(2, 3).unwrap(), generator);
         outgoing.keep();
         let mut sent = Vec::new();
         // Also several records in a chunk, before a channel has taken it.
@@ -101,22 +102,22 @@ fn a_bounded_number_of_shares_is_kept() {
     while outgoing.end < 3 * MAX_KEPT {
         send(&mut outgoing, 40_000);
         (0..2).for_each(|channel| _ = take(&mut outgoing, channel));
-        assert!(outgoing.is_settled() && !outgoing.is_taken());
+        assert!(outgoing.is_sent_on_enough() && !outgoing.is_sent_on_all());
         if outgoing.end > MAX_LAG {
-            assert_eq!(outgoing.overtaken(), Some(2));
+            assert_eq!(outgoing.lagging_channel(), Some(2));
         }
     }
     let longest = MAX_KEPT + MAX_RECORD as u64;
     assert!(outgoing.end - outgoing.kept_from() <= longest);
-    assert!(outgoing.rest(2).is_empty(), "it is not kept");
-    assert!(outgoing.lose(2) && outgoing.overtaken().is_none());
+    assert!(outgoing.unsent(2).is_empty(), "it is not kept");
+    assert!(outgoing.lose(2) && outgoing.lagging_channel().is_none());
 }
 
 /// Without memory nothing is kept, and the stream goes on.
 #[test]
 fn without_memory_no_shares_are_kept() {
     let mut outgoing = sender();
-    outgoing.limit_memory(Lease::default(), Lease::limited(|bytes| bytes <= 200_000));
+    outgoing.limit_memory(MemoryLease::default(), MemoryLease::limited(|bytes| bytes <= 200_000));
     for _ in 0..20 {
         send(&mut outgoing, 40_000);
         (0..3).for_each(|channel| _ = take(&mut outgoing, channel));

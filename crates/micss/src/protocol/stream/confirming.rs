@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use association::{ClientAbort, ClientEvent, ConfirmCollector, List, Message};
+use association::{
+    AssociationClientEvent, AssociationMessage, ClientHandshakeAbort, ConfirmCollector, CookieList,
+};
 
-use crate::protocol::incoming::Loss;
+use crate::protocol::incoming::ChannelLossReason;
 
 /// The confirms that have arrived so far.
-pub(super) struct Confirming {
+pub(super) struct PendingConfirms {
     handshake: ConfirmCollector,
     /// The confirm that the server must send on each channel.
     confirm: Vec<u8>,
-    channels: Vec<Channel>,
+    channels: Vec<ChannelConfirm>,
     /// The number of confirms that are needed, and of those that have arrived.
     needed: usize,
     confirmed: usize,
@@ -21,19 +23,19 @@ pub(super) struct Confirming {
 
 /// What has arrived on a channel.
 #[derive(Clone)]
-struct Channel {
+struct ChannelConfirm {
     bytes: Vec<u8>,
     len: usize,
     /// Nothing more is read.
     is_done: bool,
 }
 
-impl Confirming {
+impl PendingConfirms {
     /// A wait for the confirms of this list.
-    pub(super) fn new(list: List) -> Self {
+    pub(super) fn new(list: CookieList) -> Self {
         let terms = list.terms();
-        let confirm = Message::Confirm(list.clone()).encode();
-        let channel = Channel { bytes: vec![0; confirm.len()], len: 0, is_done: false };
+        let confirm = AssociationMessage::Confirm(list.clone()).encode();
+        let channel = ChannelConfirm { bytes: vec![0; confirm.len()], len: 0, is_done: false };
         Self {
             // The stream has a deadline of its own.
             handshake: ConfirmCollector::new(list, Duration::MAX),
@@ -53,7 +55,7 @@ impl Confirming {
     /// The buffer for a channel's next bytes: only up to the end of its confirm, so that the
     /// records behind it are not read.
     pub(super) fn space(&mut self, channel: usize) -> &mut [u8] {
-        let Channel { bytes, len, .. } = &mut self.channels[channel];
+        let ChannelConfirm { bytes, len, .. } = &mut self.channels[channel];
         &mut bytes[*len..]
     }
 
@@ -64,17 +66,17 @@ impl Confirming {
         channel: usize,
         len: usize,
         now: Duration,
-    ) -> Option<Loss> {
+    ) -> Option<ChannelLossReason> {
         let known = &mut self.channels[channel];
         known.len += len;
         if len == 0 {
-            return Some(Loss::Ended);
+            return Some(ChannelLossReason::Ended);
         }
         if known.len < known.bytes.len() {
             return None;
         }
         if known.bytes != self.confirm {
-            return Some(Loss::Tampered);
+            return Some(ChannelLossReason::Tampered);
         }
         known.is_done = true;
         self.handshake.handle_bytes(channel, &known.bytes, now);
@@ -100,16 +102,16 @@ impl Confirming {
 
     /// The stream cannot go on without a channel, which does not bring its confirm. Returns the
     /// error.
-    pub(super) fn reject(&mut self, channel: usize, now: Duration) -> Option<ClientAbort> {
-        let Channel { bytes, len, .. } = &self.channels[channel];
+    pub(super) fn reject(&mut self, channel: usize, now: Duration) -> Option<ClientHandshakeAbort> {
+        let ChannelConfirm { bytes, len, .. } = &self.channels[channel];
         if *len == bytes.len() {
             self.handshake.handle_bytes(channel, bytes, now);
         } else {
             self.handshake.handle_closed(channel);
         }
         match self.handshake.poll_event()? {
-            ClientEvent::Aborted { reason } => Some(reason),
-            ClientEvent::Associated { .. } => None,
+            AssociationClientEvent::Aborted { reason } => Some(reason),
+            AssociationClientEvent::Associated { .. } => None,
         }
     }
 
@@ -120,6 +122,6 @@ impl Confirming {
 
     /// Whether every channel has confirmed that is not excluded.
     pub(super) fn is_confirmed(&mut self) -> bool {
-        matches!(self.handshake.poll_event(), Some(ClientEvent::Associated { .. }))
+        matches!(self.handshake.poll_event(), Some(AssociationClientEvent::Associated { .. }))
     }
 }

@@ -2,18 +2,18 @@
 
 use std::io;
 
-use association::ClientAbort;
+use association::ClientHandshakeAbort;
 use sharing::RandomError;
 
-use crate::protocol::incoming::Loss;
-use crate::protocol::record::{Kind, RecordError};
-use crate::protocol::target::Refusal;
+use crate::protocol::incoming::ChannelLossReason;
+use crate::protocol::record::{MicssRecordError, MicssRecordKind};
+use crate::protocol::target::ServiceRefusal;
 
 /// Why a stream is broken. Channels are given by their index in the association.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum StreamFailure {
     /// The protocol between the two ends failed.
-    Protocol(ProtocolError),
+    Protocol(StreamProtocolError),
     /// A channel that is needed broke.
     Channel {
         /// The channel's index.
@@ -33,25 +33,25 @@ pub(crate) enum Failure {
 /// Why the protocol between the two ends of a stream failed: what arrived, or did not arrive in
 /// time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub enum ProtocolError {
+pub enum StreamProtocolError {
     /// The two ends did not agree on which connections belong together.
     #[error(
         "the channels were not associated: {0}; if that goes on, see whether threshold, number of \
          channels and integrity fit min_channels, max_channels and integrity of the server"
     )]
-    Association(#[from] ClientAbort),
+    Association(#[from] ClientHandshakeAbort),
     /// Not all channels were connected, or associated and answered, in time.
     #[error("not all channels answered in time; see whether packets get through on each")]
     NotOpened,
     /// The server does not connect to the service.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ServiceRefusal),
     /// What arrived on the channels does not make a stream.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] MicssRecordError),
     /// The peer sent a record of a kind that it may not send now.
     #[error("the peer sent an unexpected record: {0:?}")]
-    Unexpected(Kind),
+    Unexpected(MicssRecordKind),
     /// The peer aborted: its application did, or the stream failed there.
     #[error("the peer aborted the stream: its application did, or its log says why")]
     PeerAborted,
@@ -60,23 +60,23 @@ pub enum ProtocolError {
     Stalled,
 }
 
-impl From<ProtocolError> for Failure {
-    fn from(error: ProtocolError) -> Self {
+impl From<StreamProtocolError> for StreamFailure {
+    fn from(error: StreamProtocolError) -> Self {
         Self::Protocol(error)
     }
 }
 
-impl From<RandomError> for Failure {
+impl From<RandomError> for StreamFailure {
     fn from(error: RandomError) -> Self {
         Self::Random(error)
     }
 }
 
-impl ProtocolError {
+impl StreamProtocolError {
     /// The index of the channel that ended before the stream, or carried wrong bytes, if one did.
     pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
         match self {
-            Self::Record(RecordError::Unfinished { channel }) => Some(channel),
+            Self::Record(MicssRecordError::Unfinished { channel }) => Some(channel),
             Self::Association(reason) => reason.channel_mut(),
             _ => None,
         }
@@ -86,19 +86,19 @@ impl ProtocolError {
     pub fn is_tampering(&self) -> bool {
         matches!(
             self,
-            Self::Record(RecordError::Tampered | RecordError::Uneven)
+            Self::Record(MicssRecordError::Tampered | MicssRecordError::Uneven)
                 | Self::Association(
-                    ClientAbort::Message { .. }
-                        | ClientAbort::Unexpected { .. }
-                        | ClientAbort::ExtraBytes { .. }
-                        | ClientAbort::Cookies(_)
-                        | ClientAbort::DifferentConfirm { .. }
+                    ClientHandshakeAbort::Message { .. }
+                        | ClientHandshakeAbort::Unexpected { .. }
+                        | ClientHandshakeAbort::ExtraBytes { .. }
+                        | ClientHandshakeAbort::Cookies(_)
+                        | ClientHandshakeAbort::DifferentConfirm { .. }
                 )
         )
     }
 }
 
-impl Failure {
+impl StreamFailure {
     /// The channel that broke, ended before the stream, or carried wrong bytes, if one did.
     pub(crate) fn channel(mut self) -> Option<usize> {
         match &mut self {
@@ -109,17 +109,22 @@ impl Failure {
     }
 
     /// The kind of [`channel`](Self::channel)'s loss.
-    pub(crate) fn loss(self) -> Loss {
+    pub(crate) fn loss(self) -> ChannelLossReason {
         match self {
-            Self::Lost(_) | Self::Channel { kind: io::ErrorKind::TimedOut, .. } => Loss::Stalled,
-            Self::Protocol(error) if error.is_tampering() => Loss::Tampered,
-            _ => Loss::Broken,
+            Self::Lost(_) | Self::Channel { kind: io::ErrorKind::TimedOut, .. } => {
+                ChannelLossReason::Stalled
+            }
+            Self::Protocol(error) if error.is_tampering() => ChannelLossReason::Tampered,
+            _ => ChannelLossReason::Broken,
         }
     }
 
     /// Whether an unknown channel was silent for too long: it may be any.
     pub(crate) fn is_silence(self) -> bool {
-        matches!(self, Self::Protocol(ProtocolError::NotOpened | ProtocolError::Stalled))
+        matches!(
+            self,
+            Self::Protocol(StreamProtocolError::NotOpened | StreamProtocolError::Stalled)
+        )
     }
 
     /// Whether the loss of any channel may be the cause: then the peer has closed the others.
@@ -127,7 +132,7 @@ impl Failure {
         let is_end = matches!(
             self,
             Self::Channel { .. }
-                | Self::Protocol(ProtocolError::Record(RecordError::Unfinished { .. }))
+                | Self::Protocol(StreamProtocolError::Record(MicssRecordError::Unfinished { .. }))
         );
         is_end || self.is_silence()
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Event, Phase, ProtocolError, Stream};
-use crate::protocol::incoming::Loss;
+use super::{StreamEndpoint, StreamPhase, StreamProtocolError, StreamProtocolEvent};
+use crate::protocol::incoming::ChannelLossReason;
 
-impl Stream {
+impl StreamEndpoint {
     /// Goes on without a channel in both directions, if possible.
-    pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
+    pub(super) fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
         // Both directions need equally many channels, and have lost the same.
         let is_possible = self.incoming.lose(channel, why);
         self.take_losses();
@@ -15,13 +15,16 @@ impl Stream {
     }
 
     /// Goes on without a channel that has not brought its confirm, if possible.
-    pub(super) fn lose_or_fail(&mut self, channel: usize, why: Loss, now: Duration) {
+    pub(super) fn lose_or_fail(&mut self, channel: usize, why: ChannelLossReason, now: Duration) {
         if self.lose(channel, why) {
             return;
         }
-        let Phase::Confirming(confirming) = &mut self.phase else { return };
+        let StreamPhase::Confirming(confirming) = &mut self.phase else { return };
         let reason = confirming.reject(channel, now);
-        self.fail(reason.map_or(ProtocolError::NotOpened, ProtocolError::from).into(), now);
+        self.fail(
+            reason.map_or(StreamProtocolError::NotOpened, StreamProtocolError::from).into(),
+            now,
+        );
     }
 
     /// Reports the channels that the incoming direction has lost, and drops them in the other.
@@ -29,10 +32,10 @@ impl Stream {
         while let Some((channel, why)) = self.incoming.poll_lost() {
             self.outgoing.lose(channel);
             self.rejoining.lost(channel, why);
-            if let Phase::Confirming(confirming) = &mut self.phase {
+            if let StreamPhase::Confirming(confirming) = &mut self.phase {
                 confirming.exclude(channel);
             }
-            self.events.push_back(Event::Lost(channel, why));
+            self.events.push_back(StreamProtocolEvent::Lost(channel, why));
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use association::{ChannelPositions, Cookie, Message, Rejoin};
+use association::{AssociationMessage, ChannelPositions, ConnectionCookie, Rejoin};
 
-use super::{Event, Phase, Stream};
-use crate::protocol::incoming::Loss;
+use super::{StreamEndpoint, StreamPhase, StreamProtocolEvent};
+use crate::protocol::incoming::ChannelLossReason;
 use crate::protocol::record::MAX_RECORD;
 use crate::protocol::rejoin::RejoinKeys;
 
@@ -21,17 +21,17 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 const MAX_BEHIND: u64 = 2 * MAX_RECORD as u64;
 
 /// What an end knows of the connections of its stream's channels.
-pub(super) struct Rejoining {
+pub(super) struct StreamRejoinState {
     /// The keys, once both ends have them.
     keys: Option<RejoinKeys>,
     is_client: bool,
-    channels: Vec<Channel>,
+    channels: Vec<ChannelRejoinState>,
     has_rejoined: bool,
 }
 
 /// What is known of a channel's connection.
 #[derive(Clone, Default)]
-struct Channel {
+struct ChannelRejoinState {
     /// It was lost because it carried wrong bytes: it stays lost.
     is_barred: bool,
     /// Its path was lost, so that retransmissions may be rare.
@@ -42,18 +42,18 @@ struct Channel {
     aftermath: Duration,
     /// A new one is being made, and what the client has said on it.
     is_attempting: bool,
-    offer: Option<(Cookie, ChannelPositions)>,
+    offer: Option<(ConnectionCookie, ChannelPositions)>,
     /// When the next attempt may begin, and how many were refused one after another.
     next_attempt: Duration,
     refused: u32,
 }
 
-impl Rejoining {
+impl StreamRejoinState {
     pub(super) fn new(is_client: bool, channels: usize) -> Self {
         Self {
             keys: None,
             is_client,
-            channels: vec![Channel::default(); channels],
+            channels: vec![ChannelRejoinState::default(); channels],
             has_rejoined: false,
         }
     }
@@ -78,9 +78,9 @@ impl Rejoining {
     }
 
     /// A channel was lost.
-    pub(super) fn lost(&mut self, channel: usize, why: Loss) {
+    pub(super) fn lost(&mut self, channel: usize, why: ChannelLossReason) {
         let own = &mut self.channels[channel];
-        own.is_barred |= why == Loss::Tampered;
+        own.is_barred |= why == ChannelLossReason::Tampered;
         (own.dead_since, own.is_stale) = (None, false);
     }
 
@@ -95,10 +95,10 @@ impl Rejoining {
     }
 }
 
-impl Stream {
+impl StreamEndpoint {
     /// The keys by which connections of this stream are replaced, once both ends have them.
     pub(crate) fn rejoin_keys(&self) -> Option<&RejoinKeys> {
-        self.rejoining.keys.as_ref().filter(|_| matches!(self.phase, Phase::Open))
+        self.rejoining.keys.as_ref().filter(|_| matches!(self.phase, StreamPhase::Open))
     }
 
     /// Whether a channel that is not lost has a connection.
@@ -125,7 +125,7 @@ impl Stream {
         let may_wait = (is_outage || own.offer.is_some()) && self.rejoin_keys().is_some();
         if may_wait && self.rejoining.channels[channel].dead_since.is_none() {
             self.rejoining.channels[channel].dead_since = Some(now);
-            self.events.push_back(Event::Detached(channel));
+            self.events.push_back(StreamProtocolEvent::Detached(channel));
         }
         may_wait
     }
@@ -136,12 +136,12 @@ impl Stream {
         for channel in self.channels() {
             let is_dead = self.rejoining.dead_since(channel).is_some();
             if is_dead && !self.rejoining.has_offer(channel) && self.incoming.has_spare() {
-                self.lose(channel, Loss::Broken);
+                self.lose(channel, ChannelLossReason::Broken);
             }
         }
         while !self.is_raw()
-            && let Some(channel) = self.outgoing.overtaken()
-            && self.lose(channel, Loss::Slow)
+            && let Some(channel) = self.outgoing.lagging_channel()
+            && self.lose(channel, ChannelLossReason::Slow)
         {}
     }
 
@@ -178,21 +178,21 @@ impl Stream {
             let own = &mut self.rejoining.channels[channel];
             own.next_attempt = now + ATTEMPT_INTERVAL.0;
             if self.unusable_since[channel].is_some() {
-                self.events.push_back(Event::Probe(channel));
+                self.events.push_back(StreamProtocolEvent::Probe(channel));
             } else {
                 own.is_attempting = true;
-                self.events.push_back(Event::Rejoin(channel));
+                self.events.push_back(StreamProtocolEvent::Rejoin(channel));
             }
         }
     }
 
     /// At a client: a new connection on a channel has this cookie. Returns what must be sent on it.
-    pub(crate) fn offer(&mut self, channel: usize, cookie: Cookie) -> Option<Vec<u8>> {
+    pub(crate) fn offer(&mut self, channel: usize, cookie: ConnectionCookie) -> Option<Vec<u8>> {
         let state = self.channel_state(channel);
         let keys = self.rejoin_keys()?;
         let rejoin = keys.rejoin(index(channel), state, cookie);
         self.rejoining.channels[channel].offer = Some((cookie, state));
-        Some(Message::Rejoin(rejoin).encode())
+        Some(AssociationMessage::Rejoin(rejoin).encode())
     }
 
     /// At a client: the server has answered an [offer](Self::offer) with this message. Returns
@@ -209,13 +209,13 @@ impl Stream {
 
     fn accept_answer(&mut self, channel: usize, answer: &[u8], now: Duration) -> bool {
         let Some((cookie, own)) = self.rejoining.channels[channel].offer else { return false };
-        let (Some(keys), Ok(Message::Rejoined(answer))) =
-            (self.rejoin_keys(), Message::parse(answer))
+        let (Some(keys), Ok(AssociationMessage::Rejoined(answer))) =
+            (self.rejoin_keys(), AssociationMessage::parse(answer))
         else {
             return false;
         };
         keys.verify_answer(index(channel), &answer, cookie)
-            && self.replace(channel, own, answer.state, now)
+            && self.replace(channel, own, answer.positions, now)
     }
 
     /// At a client: no new connection takes a channel's place for now. It may be that the server
@@ -237,7 +237,7 @@ impl Stream {
     pub(crate) fn handle_rejoin(
         &mut self,
         rejoin: &Rejoin,
-        cookie: Cookie,
+        cookie: ConnectionCookie,
         now: Duration,
     ) -> Option<Vec<u8>> {
         let channel = usize::from(rejoin.channel);
@@ -247,8 +247,9 @@ impl Stream {
             return None;
         }
         let state = self.channel_state(channel);
-        let answer = Message::Rejoined(keys.rejoined(rejoin.channel, state, cookie)).encode();
-        let is_replaced = self.replace(channel, state, rejoin.state, now);
+        let answer =
+            AssociationMessage::Rejoined(keys.rejoined(rejoin.channel, state, cookie)).encode();
+        let is_replaced = self.replace(channel, state, rejoin.positions, now);
         self.update(now);
         is_replaced.then_some(answer)
     }
@@ -282,7 +283,12 @@ impl Stream {
         let is_stale = self.unusable_since[channel].is_some();
         let own = &mut self.rejoining.channels[channel];
         let (aftermath, next_attempt) = (now + AFTERMATH, now + ATTEMPT_INTERVAL.0);
-        *own = Channel { is_stale, aftermath, next_attempt, ..Channel::default() };
+        *own = ChannelRejoinState {
+            is_stale,
+            aftermath,
+            next_attempt,
+            ..ChannelRejoinState::default()
+        };
         self.timers.received(now);
         self.timers.sent(now);
         true
@@ -302,28 +308,37 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn say(stream: &mut Stream, text: &[u8], now: Duration) {
+    fn say(stream: &mut StreamEndpoint, text: &[u8], now: Duration) {
         stream.application_space(text.len())[..text.len()].copy_from_slice(text);
         stream.handle_application(text.len(), false, now);
     }
 
-    fn hear(stream: &mut Stream, now: Duration) -> Vec<u8> {
+    fn hear(stream: &mut StreamEndpoint, now: Duration) -> Vec<u8> {
         let heard = stream.to_deliver().to_vec();
         stream.handle_delivered(heard.len(), now);
         heard
     }
 
     /// Which channels a client wants to connect now.
-    fn wanted(client: &mut Stream, now: Duration) -> Vec<usize> {
+    fn wanted(client: &mut StreamEndpoint, now: Duration) -> Vec<usize> {
         client.handle_timeout(now, |_| Duration::ZERO);
-        let channel = |event| if let Event::Rejoin(channel) = event { Some(channel) } else { None };
+        let channel = |event| {
+            if let StreamProtocolEvent::Rejoin(channel) = event { Some(channel) } else { None }
+        };
         events(client).into_iter().filter_map(channel).collect()
     }
 
-    fn rejoin(client: &mut Stream, server: &mut Stream, channel: usize, now: Duration) {
-        let cookie = Cookie::new([9; 16]);
+    fn rejoin(
+        client: &mut StreamEndpoint,
+        server: &mut StreamEndpoint,
+        channel: usize,
+        now: Duration,
+    ) {
+        let cookie = ConnectionCookie::new([9; 16]);
         let offer = client.offer(channel, cookie).unwrap();
-        let Ok(Message::Rejoin(rejoin)) = Message::parse(&offer) else { panic!("no offer") };
+        let Ok(AssociationMessage::Rejoin(rejoin)) = AssociationMessage::parse(&offer) else {
+            panic!("no offer")
+        };
         assert!(server.rejoin_keys().unwrap().verify(&rejoin, cookie));
         let answer = server.handle_rejoin(&rejoin, cookie, now).expect("it is accepted");
         assert!(client.handle_answer(channel, &answer, now));
@@ -367,7 +382,7 @@ mod tests {
         for end in [&mut client, &mut server] {
             end.handle_path(1, Some(SECOND), 4 * SECOND);
             end.handle_broken(1, io::ErrorKind::ConnectionReset, 5 * SECOND);
-            assert!(matches!(events(end)[..], [Event::Detached(1)]), "it waits");
+            assert!(matches!(events(end)[..], [StreamProtocolEvent::Detached(1)]), "it waits");
             assert_eq!(end.spare(), None);
             end.handle_path(1, None, 30 * SECOND);
         }
@@ -385,20 +400,24 @@ mod tests {
     fn without_an_outage_a_break_ends_a_stream_that_needs_the_channel() {
         let (mut client, _) = open(3);
         client.handle_broken(1, io::ErrorKind::ConnectionReset, SECOND);
-        assert!(events(&mut client).iter().any(|event| matches!(event, Event::Failed(_))));
+        assert!(
+            events(&mut client).iter().any(|event| matches!(event, StreamProtocolEvent::Failed(_)))
+        );
     }
 
     #[test]
     fn a_channel_that_carried_changed_bytes_stays_lost() {
         let (mut client, mut server) = open(2);
         for end in [&mut client, &mut server] {
-            assert!(end.lose(0, Loss::Tampered));
+            assert!(end.lose(0, ChannelLossReason::Tampered));
             end.update(SECOND);
         }
         assert!(wanted(&mut client, 60 * SECOND).is_empty());
-        let cookie = Cookie::new([9; 16]);
+        let cookie = ConnectionCookie::new([9; 16]);
         let offer = client.offer(0, cookie).unwrap();
-        let Ok(Message::Rejoin(rejoin)) = Message::parse(&offer) else { panic!("no offer") };
+        let Ok(AssociationMessage::Rejoin(rejoin)) = AssociationMessage::parse(&offer) else {
+            panic!("no offer")
+        };
         assert!(server.handle_rejoin(&rejoin, cookie, SECOND).is_none());
     }
 
@@ -406,7 +425,7 @@ mod tests {
     #[test]
     fn a_position_that_was_not_sent_is_refused_and_changes_nothing() {
         let (mut client, mut server) = open(3);
-        let cookie = Cookie::new([9; 16]);
+        let cookie = ConnectionCookie::new([9; 16]);
         for state in [
             ChannelPositions { received: u64::MAX, kept_from: 0 },
             ChannelPositions { received: 1 << 20, kept_from: 0 },

@@ -10,11 +10,11 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 
-use self::scenario::{STEADY_TIME, Scenario};
-use self::world::World;
-use super::{Failure, ProtocolError};
+use self::scenario::{STEADY_TIME, StreamScenario};
+use self::world::StreamSimulation;
+use super::{StreamFailure, StreamProtocolError};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -63,9 +63,9 @@ fn streams_are_exact_or_fail() {
 #[test]
 fn streams_outlast_sequences_of_outages() {
     let runs = sim::run_seeds(100, |seed| {
-        let mut rng = Rng::new(seed);
-        let scenario = Scenario::of_outages(&mut rng);
-        let mut world = World::new(&scenario, seed);
+        let mut rng = SeededRng::new(seed);
+        let scenario = StreamScenario::of_outages(&mut rng);
+        let mut world = StreamSimulation::new(&scenario, seed);
         world.run_steadily(STEADY_TIME, MAX_SILENCE);
         for end in [CLIENT, SERVER] {
             assert!(world.end(end).application.is_exact(), "seed {seed}: other bytes");
@@ -78,10 +78,13 @@ fn streams_outlast_sequences_of_outages() {
 
 /// Runs a seed. Returns which timers fired, and how both ends ended.
 fn run(seed: u64) -> BTreeSet<String> {
-    let mut rng = Rng::new(seed);
-    let scenario =
-        if rng.chance(20) { Scenario::rare(&mut rng) } else { Scenario::random(&mut rng) };
-    let mut world = World::new(&scenario, seed);
+    let mut rng = SeededRng::new(seed);
+    let scenario = if rng.chance(20) {
+        StreamScenario::rare(&mut rng)
+    } else {
+        StreamScenario::random(&mut rng)
+    };
+    let mut world = StreamSimulation::new(&scenario, seed);
     world.run();
     for end in [CLIENT, SERVER] {
         let (own, peer_says) = (world.end(end), scenario.ends[1 - end].says);
@@ -109,7 +112,7 @@ fn run(seed: u64) -> BTreeSet<String> {
         {
             let is_refused = matches!(
                 own.failure,
-                Some(Failure::Protocol(ProtocolError::Refused(it))) if it == refusal
+                Some(StreamFailure::Protocol(StreamProtocolError::Refused(it))) if it == refusal
             );
             assert!(is_refused, "not refused: {context}");
         }

@@ -3,9 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Application, Failure, Phase, ProtocolError, Stream};
+use super::{
+    ApplicationReadState, StreamEndpoint, StreamFailure, StreamPhase, StreamProtocolError,
+};
 use crate::protocol::incoming::{
-    ANSWER_TIMEOUT, LATE_CHANNEL_TIMEOUT, LATE_SHARE_TIMEOUT, Loss, STALLED_CHANNEL_TIMEOUT,
+    ANSWER_TIMEOUT, ChannelLossReason, LATE_CHANNEL_TIMEOUT, LATE_SHARE_TIMEOUT,
+    STALLED_CHANNEL_TIMEOUT,
 };
 use crate::protocol::on_lost_channel::end_of_stream;
 
@@ -32,7 +35,7 @@ pub(crate) struct LostChannelTimeouts {
 }
 
 /// The times on which the deadlines depend.
-pub(super) struct Timers {
+pub(super) struct StreamDeadlines {
     /// The deadline of the phase.
     limit: Option<Duration>,
     /// The deadline until which sealed records wait for the application's first bytes.
@@ -60,7 +63,7 @@ pub(super) struct Timers {
 
 /// The timers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum StreamTimer {
     /// The end of the phase.
     Limit,
     /// The application's first bytes.
@@ -83,7 +86,7 @@ pub(super) enum Timer {
     ShrinkOutgoing,
 }
 
-impl Timers {
+impl StreamDeadlines {
     pub(super) fn new(channels: u8, lost_channel: LostChannelTimeouts, now: Duration) -> Self {
         Self {
             limit: Some(now + ANSWER_TIMEOUT),
@@ -104,11 +107,11 @@ impl Timers {
         self.limit = until;
     }
 
-    pub(super) fn hold(&mut self, until: Duration) {
+    pub(super) fn start_coalescing(&mut self, until: Duration) {
         self.hold = Some(until);
     }
 
-    pub(super) fn release(&mut self) {
+    pub(super) fn stop_coalescing(&mut self) {
         self.hold = None;
     }
 
@@ -117,7 +120,7 @@ impl Timers {
         self.is_shrunk[1]
     }
 
-    pub(super) fn is_held(&self) -> bool {
+    pub(super) fn is_coalescing(&self) -> bool {
         self.hold.is_some()
     }
 
@@ -148,13 +151,13 @@ impl Timers {
     }
 }
 
-impl Stream {
+impl StreamEndpoint {
     /// Sets the deadline of the next record.
     pub(super) fn expect(&mut self, now: Duration) {
-        let is_first = matches!(self.phase, Phase::Answer | Phase::Request);
+        let is_first = matches!(self.phase, StreamPhase::Answer | StreamPhase::Request);
         let is_enough = self.is_receiving() && self.incoming.can_lose_stalled();
         self.timers.enough_since = is_enough.then(|| self.timers.enough_since.unwrap_or(now));
-        let patience = self.incoming.patience();
+        let patience = self.incoming.next_record_timeout();
         self.timers.due = match self.timers.enough_since {
             Some(since) if self.awaits_only_unusable() => Some(since + LATE_SHARE_TIMEOUT),
             Some(since) if is_first && self.incoming.is_contradicted() => {
@@ -202,27 +205,27 @@ impl Stream {
         self.unusable_since[channel].is_some()
     }
 
-    /// When [`Stream::handle_timeout`] must be called, if nothing happens before.
+    /// When [`StreamEndpoint::handle_timeout`] must be called, if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         self.next_timer().map(|(at, _)| at)
     }
 
     /// The timer that is due first.
-    pub(super) fn next_timer(&self) -> Option<(Duration, Timer)> {
-        if matches!(self.phase, Phase::Over) {
+    pub(super) fn next_timer(&self) -> Option<(Duration, StreamTimer)> {
+        if matches!(self.phase, StreamPhase::Over) {
             return None;
         }
         let timers = [
-            (self.timers.limit, Timer::Limit),
-            (self.timers.hold, Timer::Coalesce),
-            (self.confirm_deadline(), Timer::Confirm),
-            (self.receive_deadline(), Timer::Receive),
-            (self.behind_deadline(), Timer::Behind),
-            (self.inspection(), Timer::Silence),
-            (self.lost_channel().map(|(end, _)| end), Timer::LostChannel),
-            (self.rejoin_deadline(), Timer::Rejoin),
-            (self.shrink_deadline(0), Timer::ShrinkIncoming),
-            (self.shrink_deadline(1), Timer::ShrinkOutgoing),
+            (self.timers.limit, StreamTimer::Limit),
+            (self.timers.hold, StreamTimer::Coalesce),
+            (self.confirm_deadline(), StreamTimer::Confirm),
+            (self.receive_deadline(), StreamTimer::Receive),
+            (self.behind_deadline(), StreamTimer::Behind),
+            (self.inspection(), StreamTimer::Silence),
+            (self.lost_channel().map(|(end, _)| end), StreamTimer::LostChannel),
+            (self.rejoin_deadline(), StreamTimer::Rejoin),
+            (self.shrink_deadline(0), StreamTimer::ShrinkIncoming),
+            (self.shrink_deadline(1), StreamTimer::ShrinkOutgoing),
         ];
         timers.into_iter().filter_map(|(at, timer)| Some((at?, timer))).min_by_key(|(at, _)| *at)
     }
@@ -230,7 +233,7 @@ impl Stream {
     /// The deadline of the confirms that are not needed. Channels whose paths are lost are not
     /// waited for.
     fn confirm_deadline(&self) -> Option<Duration> {
-        let Phase::Confirming(confirming) = &self.phase else { return None };
+        let StreamPhase::Confirming(confirming) = &self.phase else { return None };
         let since = confirming.enough_since()?;
         let is_known = confirming.wanted().into_iter().all(|channel| self.is_unusable(channel));
         Some(if is_known { since } else { since + LATE_CHANNEL_TIMEOUT })
@@ -239,7 +242,7 @@ impl Stream {
     /// The deadline of the next record. While the application takes delivered bytes, none are read.
     fn receive_deadline(&self) -> Option<Duration> {
         let is_receiving = self.is_receiving() && !self.has_work;
-        self.timers.due.filter(|_| is_receiving && !matches!(self.phase, Phase::Refused))
+        self.timers.due.filter(|_| is_receiving && !matches!(self.phase, StreamPhase::Refused))
     }
 
     /// The time of the next check whether the peer acknowledges: while channels that can be lost do
@@ -259,8 +262,8 @@ impl Stream {
         }
         let LostChannelTimeouts { open, opening } = self.timers.lost_channel;
         let patience = match self.phase {
-            Phase::Confirming(_) | Phase::Answer => opening,
-            Phase::Open => open,
+            StreamPhase::Confirming(_) | StreamPhase::Answer => opening,
+            StreamPhase::Open => open,
             _ => return None,
         };
         let live: Vec<usize> = self.live().collect();
@@ -273,14 +276,14 @@ impl Stream {
     fn shrink_deadline(&self, direction: usize) -> Option<Duration> {
         let (is_idle, since) = match direction {
             0 => (
-                matches!(self.phase, Phase::Open)
+                matches!(self.phase, StreamPhase::Open)
                     && self.is_receiving()
                     && !self.has_work
                     && self.timers.due.is_none(),
                 self.timers.received_at,
             ),
             _ => (
-                self.application == Application::Reading && self.outgoing.is_taken(),
+                self.application == ApplicationReadState::Reading && self.outgoing.is_sent_on_all(),
                 self.timers.sent_at,
             ),
         };
@@ -302,7 +305,7 @@ impl Stream {
             }
         }
         if is_due(self.timers.hold) {
-            self.timers.release();
+            self.timers.stop_coalescing();
         }
         if is_due(self.behind_deadline()) {
             self.lose_behind(now);
@@ -320,13 +323,13 @@ impl Stream {
                 self.timers.enough_since = None;
                 self.timers.received(now);
             } else {
-                self.fail(ProtocolError::Stalled.into(), now);
+                self.fail(StreamProtocolError::Stalled.into(), now);
             }
         }
         if let Some((end, channel)) = self.lost_channel()
             && end <= now
         {
-            self.fail(Failure::Lost(channel), now);
+            self.fail(StreamFailure::Lost(channel), now);
         }
         if is_due(self.rejoin_deadline()) {
             self.begin_rejoins(now);
@@ -350,8 +353,8 @@ impl Stream {
     fn lose_silent(&mut self, silence: impl Fn(usize) -> Duration) {
         for channel in self.channels() {
             let is_silent = || self.is_unusable(channel) || silence(channel) >= SILENCE_TIMEOUT;
-            if !self.outgoing.rest(channel).is_empty() && is_silent() {
-                self.lose(channel, Loss::Stalled);
+            if !self.outgoing.unsent(channel).is_empty() && is_silent() {
+                self.lose(channel, ChannelLossReason::Stalled);
             }
         }
     }
@@ -361,7 +364,7 @@ impl Stream {
         for channel in self.channels() {
             let since = self.timers.behind_since[channel];
             if since.is_some_and(|(since, _)| since + self.behind_timeout() <= now) {
-                self.lose(channel, Loss::Stalled);
+                self.lose(channel, ChannelLossReason::Stalled);
             }
         }
     }
@@ -370,7 +373,7 @@ impl Stream {
     fn lose_unconfirmed(&mut self) {
         let late = self.wanted();
         for channel in late {
-            self.lose(channel, Loss::Stalled);
+            self.lose(channel, ChannelLossReason::Stalled);
         }
     }
 
@@ -378,38 +381,40 @@ impl Stream {
     fn handle_limit(&mut self, now: Duration, silence: impl Fn(usize) -> Duration) {
         self.timers.limit(None);
         match self.phase {
-            Phase::Confirming(_) | Phase::Answer => self.fail(self.no_answer(silence), now),
-            Phase::Request => self.fail(ProtocolError::Stalled.into(), now),
-            Phase::Refused => self.close(false),
-            Phase::Aborting => self.close(true),
-            Phase::Connecting | Phase::Open | Phase::Over => {}
+            StreamPhase::Confirming(_) | StreamPhase::Answer => {
+                self.fail(self.no_answer(silence), now);
+            }
+            StreamPhase::Request => self.fail(StreamProtocolError::Stalled.into(), now),
+            StreamPhase::Refused => self.close(false),
+            StreamPhase::Aborting => self.close(true),
+            StreamPhase::Connecting | StreamPhase::Open | StreamPhase::Over => {}
         }
     }
 
     /// The cause of a missing answer: a channel whose peer is silent. If all are, it is not a
     /// channel.
-    fn no_answer(&self, silence: impl Fn(usize) -> Duration) -> Failure {
+    fn no_answer(&self, silence: impl Fn(usize) -> Duration) -> StreamFailure {
         let is_silent = |channel: &usize| silence(*channel) >= ANSWER_TIMEOUT;
         match self.live().find(is_silent) {
             Some(channel) if !self.live().all(|channel| is_silent(&channel)) => {
-                Failure::Channel { channel, kind: io::ErrorKind::TimedOut }
+                StreamFailure::Channel { channel, kind: io::ErrorKind::TimedOut }
             }
-            _ => ProtocolError::NotOpened.into(),
+            _ => StreamProtocolError::NotOpened.into(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use association::Message;
+    use association::AssociationMessage;
 
     use super::*;
-    use crate::protocol::stream::Event;
+    use crate::protocol::stream::StreamProtocolEvent;
     use crate::protocol::stream::pair::{client, events, list, open, server, transfer};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn timers(stream: &mut Stream, at: Duration) -> Vec<Timer> {
+    fn timers(stream: &mut StreamEndpoint, at: Duration) -> Vec<StreamTimer> {
         let mut fired = Vec::new();
         while let Some((due, timer)) = stream.next_timer()
             && due <= at
@@ -424,21 +429,21 @@ mod tests {
     #[test]
     fn others_are_waited_for_if_a_channel_that_has_confirmed_is_lost() {
         let mut stream = client(1);
-        let confirm = Message::Confirm(list(1)).encode();
+        let confirm = AssociationMessage::Confirm(list(1)).encode();
         stream.space(0).copy_from_slice(&confirm);
         stream.handle_received(0, confirm.len(), SECOND);
         assert_eq!(stream.confirm_deadline(), Some(3 * SECOND));
         stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
-        assert!(!timers(&mut stream, 20 * SECOND).contains(&Timer::Confirm));
+        assert!(!timers(&mut stream, 20 * SECOND).contains(&StreamTimer::Confirm));
         stream.space(1).copy_from_slice(&confirm);
         stream.handle_received(1, confirm.len(), 20 * SECOND);
         assert_eq!(stream.confirm_deadline(), Some(22 * SECOND));
-        assert!(timers(&mut stream, 22 * SECOND).contains(&Timer::Confirm));
+        assert!(timers(&mut stream, 22 * SECOND).contains(&StreamTimer::Confirm));
         assert_eq!(stream.live().collect::<Vec<_>>(), [1]);
     }
 
     /// All channels take what there is to send.
-    fn send_all(stream: &mut Stream) {
+    fn send_all(stream: &mut StreamEndpoint) {
         for channel in 0..3 {
             let len = stream.to_send(channel).len();
             stream.handle_sent(channel, len, Duration::ZERO);
@@ -446,7 +451,7 @@ mod tests {
     }
 
     /// The deadline of the next timer of this kind.
-    fn deadline(stream: &Stream, timer: Timer) -> Option<Duration> {
+    fn deadline(stream: &StreamEndpoint, timer: StreamTimer) -> Option<Duration> {
         stream.next_timer().filter(|&(_, next)| next == timer).map(|(at, _)| at)
     }
 
@@ -454,16 +459,19 @@ mod tests {
     fn a_channel_whose_path_is_lost_is_not_waited_for() {
         let mut stream = client(2);
         send_all(&mut stream);
-        let confirm = Message::Confirm(list(2)).encode();
+        let confirm = AssociationMessage::Confirm(list(2)).encode();
         for channel in [0, 1] {
             stream.space(channel).copy_from_slice(&confirm);
             stream.handle_received(channel, confirm.len(), SECOND);
         }
-        assert_eq!(deadline(&stream, Timer::Confirm), Some(3 * SECOND));
+        assert_eq!(deadline(&stream, StreamTimer::Confirm), Some(3 * SECOND));
         stream.handle_path(2, Some(SECOND), 2 * SECOND);
-        assert_eq!(deadline(&stream, Timer::Confirm), Some(SECOND));
+        assert_eq!(deadline(&stream, StreamTimer::Confirm), Some(SECOND));
         timers(&mut stream, 2 * SECOND);
-        assert!(matches!(events(&mut stream)[..], [Event::Lost(2, Loss::Stalled)]));
+        assert!(matches!(
+            events(&mut stream)[..],
+            [StreamProtocolEvent::Lost(2, ChannelLossReason::Stalled)]
+        ));
     }
 
     #[test]
@@ -477,7 +485,10 @@ mod tests {
         assert!(events(&mut stream).is_empty(), "its peer acknowledges");
         stream.handle_path(2, Some(SECOND), SECOND);
         timers(&mut stream, SECOND + SILENCE_POLL_INTERVAL);
-        assert!(matches!(events(&mut stream)[..], [Event::Lost(2, Loss::Stalled)]));
+        assert!(matches!(
+            events(&mut stream)[..],
+            [StreamProtocolEvent::Lost(2, ChannelLossReason::Stalled)]
+        ));
     }
 
     /// However often others bring bytes.
@@ -490,7 +501,7 @@ mod tests {
         timers(&mut server, Duration::from_millis(2));
         client.connect_application(Duration::ZERO);
         transfer(&mut server, &mut client, Duration::ZERO);
-        assert!(matches!(events(&mut client)[..], [Event::Opened]));
+        assert!(matches!(events(&mut client)[..], [StreamProtocolEvent::Opened]));
         for line in 1..20 {
             let now = line * SECOND / 10;
             client.application_space(20)[..20].fill(7);
@@ -516,7 +527,10 @@ mod tests {
         let behind_since = LATE_SHARE_TIMEOUT + SECOND / 10;
         assert_eq!(server.behind_deadline(), Some(behind_since + STALLED_CHANNEL_TIMEOUT));
         timers(&mut server, behind_since + STALLED_CHANNEL_TIMEOUT);
-        assert!(matches!(events(&mut server)[..], [Event::Lost(2, Loss::Stalled)]));
+        assert!(matches!(
+            events(&mut server)[..],
+            [StreamProtocolEvent::Lost(2, ChannelLossReason::Stalled)]
+        ));
     }
 
     /// One of three channels that are all needed brings nothing for a while: then the client sends
@@ -548,10 +562,12 @@ mod tests {
         send_all(&mut stream);
         stream.handle_path(2, Some(SECOND), SECOND);
         stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
-        assert!(!timers(&mut stream, 5 * SECOND).contains(&Timer::LostChannel), "1 is left");
+        assert!(!timers(&mut stream, 5 * SECOND).contains(&StreamTimer::LostChannel), "1 is left");
         stream.handle_broken(1, io::ErrorKind::ConnectionReset, 6 * SECOND);
-        assert!(timers(&mut stream, 7 * SECOND).contains(&Timer::LostChannel));
-        let is_lost = |event: &Event| matches!(event, Event::Failed(Failure::Lost(2)));
+        assert!(timers(&mut stream, 7 * SECOND).contains(&StreamTimer::LostChannel));
+        let is_lost = |event: &StreamProtocolEvent| {
+            matches!(event, StreamProtocolEvent::Failed(StreamFailure::Lost(2)))
+        };
         assert!(events(&mut stream).iter().any(is_lost));
     }
 
@@ -559,10 +575,13 @@ mod tests {
     fn channels_are_reset_if_they_do_not_take_an_abort() {
         let mut stream = client(1);
         stream.handle_application_error(SECOND);
-        assert!(timers(&mut stream, 2 * SECOND).contains(&Timer::Limit));
+        assert!(timers(&mut stream, 2 * SECOND).contains(&StreamTimer::Limit));
         assert!(matches!(
             events(&mut stream)[..],
-            [Event::Failed(Failure::Application), Event::Closed { reset: true }]
+            [
+                StreamProtocolEvent::Failed(StreamFailure::Application),
+                StreamProtocolEvent::Closed { reset: true }
+            ]
         ));
     }
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use association::{COOKIE_LEN, Cookie, Message};
-use sunder_micss::client::{Client, Handle};
-use sunder_micss::config::ClientConfig;
+use association::{AssociationMessage, COOKIE_LEN, ConnectionCookie};
+use sunder_micss::client::{MicssClient, MicssClientHandle};
+use sunder_micss::config::MicssClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -19,8 +19,8 @@ const COOKIE: usize = 24;
 const LIST: usize = 16 + 3 * 16;
 
 /// Runs a client until the end of the test. Returns its addresses and its handle.
-pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, Handle) {
-    let client = Client::bind(ClientConfig::from_toml(toml).unwrap()).await.unwrap();
+pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, MicssClientHandle) {
+    let client = MicssClient::bind(MicssClientConfig::from_toml(toml).unwrap()).await.unwrap();
     let told = (client.local_addresses().unwrap(), client.handle());
     tokio::spawn(client.run(std::future::pending()));
     told
@@ -32,7 +32,7 @@ struct Testbed {
     /// The client's SOCKS5 listener, and its forward to the service.
     proxy: SocketAddr,
     forward: SocketAddr,
-    handle: Handle,
+    handle: MicssClientHandle,
 }
 
 impl Testbed {
@@ -207,7 +207,8 @@ async fn copied_cookies_are_not_needed() {
         tokio::spawn(async move {
             let mut deceived = Vec::new();
             while let Ok((mut stream, _)) = liar.accept().await {
-                let greeting = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode();
+                let greeting =
+                    AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode();
                 stream.write_all(&greeting).await.unwrap();
                 deceived.push(stream);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
-use sunder_micss::server::Handle;
+use sunder_micss::server::MicssServerHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -63,7 +63,7 @@ async fn carry(mut client: TcpStream, server: SocketAddr, mut is_on: watch::Rece
 /// A stream over three channels of which two are needed, and an echo behind it.
 struct Testbed {
     switches: Vec<Switch>,
-    handle: Handle,
+    handle: MicssServerHandle,
     server: Running,
     client: Running,
     stream: TcpStream,

@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
-use sharing::{Generator, Sharing};
+use association::{
+    AssociationMessage, AssociationProtocol, AssociationTerms, ConnectionCookie, CookieList,
+    SharingScheme,
+};
+use sharing::{RandomGenerator, SharingParameters};
 use socket2::SockRef;
-use sunder_micss::outgoing::Outgoing;
-use sunder_micss::record::Kind;
-use sunder_micss::target::Target;
+use sunder_micss::outgoing::OutgoingRecords;
+use sunder_micss::record::MicssRecordKind;
+use sunder_micss::target::ServiceTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -129,12 +132,13 @@ async fn a_list_that_names_a_victims_cookies() {
     let (mut thief, own) = connect(server.addresses[0]).await;
     thief.write_all(&list(&[own, theirs[1]])).await.unwrap();
     let [(mut first, _), (mut second, _)] = victim;
-    let nowhere = Target::address(([127, 0, 0, 1], 9).into());
-    let mut request = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+    let nowhere = ServiceTarget::address(([127, 0, 0, 1], 9).into());
+    let mut request =
+        OutgoingRecords::new(SharingParameters::xor(2).unwrap(), RandomGenerator::system());
     request.precede(list(&theirs));
-    request.seal_payload(Kind::Open, &nowhere.encode()).unwrap();
+    request.seal_payload(MicssRecordKind::Open, &nowhere.encode()).unwrap();
     for (channel, stream) in [&mut first, &mut second].into_iter().enumerate() {
-        stream.write_all(request.rest(channel)).await.unwrap();
+        stream.write_all(request.unsent(channel)).await.unwrap();
     }
     for stream in [&mut first, &mut second] {
         let mut confirm = [0; HEADER + 8 + 2 * 16];
@@ -159,15 +163,20 @@ async fn a_threshold_without_the_code() {
         for &address in &server.addresses {
             let (stream, cookie) = connect(address).await;
             streams.push(stream);
-            cookies.push(Cookie::new(cookie));
+            cookies.push(ConnectionCookie::new(cookie));
         }
-        let sharing = Sharing::shamir(k, 3).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, 3, 1).unwrap();
-        let mut request = Outgoing::new(sharing, Generator::system());
-        request.precede(Message::List(List::new(terms, cookies).unwrap()).encode());
-        request.seal_payload(Kind::Open, &Target::address(service).encode()).unwrap();
+        let sharing = SharingParameters::shamir(k, 3).unwrap();
+        let terms =
+            AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Shamir, k, 3, 1)
+                .unwrap();
+        let mut request = OutgoingRecords::new(sharing, RandomGenerator::system());
+        request
+            .precede(AssociationMessage::List(CookieList::new(terms, cookies).unwrap()).encode());
+        request
+            .seal_payload(MicssRecordKind::Open, &ServiceTarget::address(service).encode())
+            .unwrap();
         for (channel, stream) in streams.iter_mut().enumerate() {
-            stream.write_all(request.rest(channel)).await.unwrap();
+            stream.write_all(request.unsent(channel)).await.unwrap();
         }
         for mut stream in streams {
             assert_eq!(stream.read_exact(&mut [0; 8]).await.is_ok(), is_served, "{k} of 3");

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use sunder_micss::server::Handle;
+use sunder_micss::server::MicssServerHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ fn assert_ends(started: &RangeInclusive<Instant>, seconds: u64) {
 }
 
 /// A server for a service that is not used.
-async fn unused_server() -> (Running, Handle) {
+async fn unused_server() -> (Running, MicssServerHandle) {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     start_watched_server(&server_toml(1, nowhere, "tamper-code")).await
 }

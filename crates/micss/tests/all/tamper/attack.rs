@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use sharing::{Generator, tamper};
-use sunder_micss::record::{HEADER_LEN, Kind};
+use sharing::{RandomGenerator, tamper};
+use sunder_micss::record::{HEADER_LEN, MicssRecordKind};
 
 use super::wire::Recording;
 
@@ -96,7 +96,7 @@ impl Attack {
 /// An attacker on some of the channels.
 pub(crate) struct Attacker {
     channels: Vec<usize>,
-    random: Generator,
+    random: RandomGenerator,
 }
 
 impl std::fmt::Debug for Attacker {
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Attacker {
 
 impl Attacker {
     pub(crate) fn new(channels: Vec<usize>) -> Self {
-        Self { channels, random: Generator::seeded().unwrap() }
+        Self { channels, random: RandomGenerator::seeded().unwrap() }
     }
 
     /// What arrives instead of the recording. `other` is a stream with the same plaintext.
@@ -203,7 +203,12 @@ impl Attacker {
                 xor(&mut changed[KIND..], &known);
             }
             Attack::Kind => {
-                let wanted = [Kind::Data, Kind::Finish, Kind::Abort, Kind::Opened][self.below(4)];
+                let wanted = [
+                    MicssRecordKind::Data,
+                    MicssRecordKind::Finish,
+                    MicssRecordKind::Abort,
+                    MicssRecordKind::Opened,
+                ][self.below(4)];
                 changed[KIND] ^= *kind as u8 ^ wanted as u8;
             }
             Attack::Shorten => self.set_length(changed, payload.len(), |len, below| below(len)),
@@ -244,7 +249,7 @@ impl Attacker {
         let shorter = self.below(free + 1);
         self.set_length(changed, payload, |_, _| shorter);
         let forged_payload = vec![0x41; free - shorter];
-        let forged = message(Kind::Data, &forged_payload);
+        let forged = message(MicssRecordKind::Data, &forged_payload);
         let code = tamper::protect(&[&forged], &mut self.random).unwrap();
         let place = HEADER_LEN + shorter;
         xor(&mut changed[place..], &known[4 + shorter..]);
@@ -323,7 +328,7 @@ fn guess(tag: &mut [u8], known: &[u8], wanted: &[u8]) {
 }
 
 /// The bytes that a record's code protects.
-fn message(kind: Kind, payload: &[u8]) -> Vec<u8> {
+fn message(kind: MicssRecordKind, payload: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes();
     bytes[0] = kind as u8;
     [&bytes[..], payload].concat()

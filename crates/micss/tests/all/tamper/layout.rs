@@ -4,14 +4,14 @@
 //! the payload, which an attacker who knows the payload can always forge. The code is the same, but
 //! its position depends on a length.
 
-use sharing::{Generator, tamper};
-use sunder_micss::record::Kind;
+use sharing::{RandomGenerator, tamper};
+use sunder_micss::record::MicssRecordKind;
 
 use super::receiver::{Verdict, receive};
 use super::wire::Recording;
 
 /// Seals `kind (1) | length (3) | payload | point (16) | tag (16)`.
-fn seal(payload: &[u8], generator: &mut Generator) -> Vec<u8> {
+fn seal(payload: &[u8], generator: &mut RandomGenerator) -> Vec<u8> {
     let message = message(payload);
     let code = tamper::protect(&[&message], generator).unwrap();
     [&message[..], &code].concat()
@@ -31,7 +31,7 @@ fn open(record: &[u8]) -> Option<Vec<u8>> {
 
 /// The difference that the attacker adds to its channel, computed from the known payload: a shorter
 /// length, a message of its choice in that length, and after it a code of its own.
-fn forgery(known: &[u8], wanted: &[u8], generator: &mut Generator) -> Vec<u8> {
+fn forgery(known: &[u8], wanted: &[u8], generator: &mut RandomGenerator) -> Vec<u8> {
     let before = message(known);
     let after = seal(wanted, generator);
     before.iter().zip(&after).map(|(before, after)| before ^ after).collect()
@@ -39,7 +39,7 @@ fn forgery(known: &[u8], wanted: &[u8], generator: &mut Generator) -> Vec<u8> {
 
 #[test]
 fn a_code_after_the_payload_is_always_forged() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let known = [b'k'; 100];
     for _ in 0..1000 {
         let record = seal(&known, &mut generator);
@@ -58,11 +58,11 @@ fn a_code_after_the_payload_is_always_forged() {
 /// the code, because it does not know it.
 #[test]
 fn a_code_at_the_start_is_never_forged() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     for round in 0..1000 {
         let recording = Recording::short(2, round);
         let (kind, known) = &recording.sent[1];
-        assert_eq!(*kind, Kind::Data);
+        assert_eq!(*kind, MicssRecordKind::Data);
         let wanted = &known[..known.len() / 2];
         let forged = seal(wanted, &mut generator);
         let (message_bytes, code) = forged.split_at(4 + wanted.len());
@@ -86,7 +86,7 @@ fn a_code_at_the_start_is_never_forged() {
 /// the point, and can forge by changing one channel.
 #[test]
 fn an_attacker_on_every_channel_forges_on_one() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let recording = Recording::short(3, 0);
     let wanted = message(&[b'!'; 20]);
     let code = tamper::protect(&[&wanted], &mut generator).unwrap();
@@ -96,5 +96,7 @@ fn an_attacker_on_every_channel_forges_on_one() {
         shares[0][place] = byte ^ recording.shares[1][place] ^ recording.shares[2][place];
     }
     let verdict = receive(&shares, &recording.sent);
-    assert!(matches!(verdict, Verdict::Delivered((Kind::Data, payload)) if payload == [b'!'; 20]));
+    assert!(
+        matches!(verdict, Verdict::Delivered((MicssRecordKind::Data, payload)) if payload == [b'!'; 20])
+    );
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use sharing::Sharing;
-use sunder_micss::incoming::{Incoming, SEED_LEN};
-use sunder_micss::record::RecordError;
+use sharing::SharingParameters;
+use sunder_micss::incoming::{IncomingRecords, SEED_LEN};
+use sunder_micss::record::MicssRecordError;
 
 use super::wire::Item;
 
@@ -12,7 +12,7 @@ use super::wire::Item;
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It was rejected. Everything that was delivered before had been sent.
-    Error(RecordError),
+    Error(MicssRecordError),
     /// The receiver waits for bytes that do not arrive, for a bounded time.
     Waiting,
     /// It waits, for an unbounded time.
@@ -25,8 +25,8 @@ pub(crate) enum Verdict {
 
 /// Receives the bytes of the channels. No more bytes and no end follow.
 pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
-    let sharing = Sharing::xor(u8::try_from(shares.len()).unwrap()).unwrap();
-    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
+    let sharing = SharingParameters::xor(u8::try_from(shares.len()).unwrap()).unwrap();
+    let mut incoming = IncomingRecords::new(sharing, [7; SEED_LEN]);
     let mut given = vec![0; shares.len()];
     let mut expected = sent.iter();
     loop {
@@ -45,7 +45,7 @@ pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
             return Verdict::Unchanged;
         }
         let Some(channel) = incoming.wanted().find(|&i| given[i] < shares[i].len()) else {
-            let bounded = incoming.patience().is_some();
+            let bounded = incoming.next_record_timeout().is_some();
             return if bounded { Verdict::Waiting } else { Verdict::WaitingForever };
         };
         let rest = &shares[channel][given[channel]..];
@@ -68,7 +68,7 @@ impl Tally {
     /// Counts an outcome for a changed stream.
     pub(crate) fn count(&mut self, verdict: Verdict, attempt: impl Fn() -> String) {
         match verdict {
-            Verdict::Error(RecordError::Tampered) => self.errors += 1,
+            Verdict::Error(MicssRecordError::Tampered) => self.errors += 1,
             Verdict::Waiting => self.waiting += 1,
             Verdict::Delivered(item) => panic!("{}: delivered {item:?}", attempt()),
             other => panic!("{}: {other:?}", attempt()),

@@ -1,11 +1,11 @@
 //! The stream that an attacker works on, as the channels carry it.
 
-use sharing::{Generator, Sharing};
-use sunder_micss::outgoing::Outgoing;
-use sunder_micss::record::Kind;
+use sharing::{RandomGenerator, SharingParameters};
+use sunder_micss::outgoing::OutgoingRecords;
+use sunder_micss::record::MicssRecordKind;
 
 /// A kind and a payload.
-pub(crate) type Item = (Kind, Vec<u8>);
+pub(crate) type Item = (MicssRecordKind, Vec<u8>);
 
 /// A recording of one direction of a stream on every channel. The attacker knows `sent`.
 pub(crate) struct Recording {
@@ -19,31 +19,39 @@ pub(crate) struct Recording {
 impl Recording {
     /// Records of all kinds, with sizes around the block sizes of the tamper code.
     pub(crate) fn new(n: usize) -> Self {
-        let lens = [(Kind::Open, 7), (Kind::Opened, 0), (Kind::Refused, 1)];
-        let data = [0, 1, 11, 12, 13, 28, 29, 100, 700].map(|len| (Kind::Data, len));
-        let ends = [(Kind::Abort, 0), (Kind::Finish, 0)];
+        let lens = [
+            (MicssRecordKind::Open, 7),
+            (MicssRecordKind::Opened, 0),
+            (MicssRecordKind::Refused, 1),
+        ];
+        let data = [0, 1, 11, 12, 13, 28, 29, 100, 700].map(|len| (MicssRecordKind::Data, len));
+        let ends = [(MicssRecordKind::Abort, 0), (MicssRecordKind::Finish, 0)];
         Self::of(n, &[&lens[..], &data, &ends].concat())
     }
 
     /// Three records.
     pub(crate) fn short(n: usize, round: usize) -> Self {
         let len = [20, 64, 150, 5, 33, 256][round % 6];
-        let first = [Kind::Data, Kind::Open][round % 2];
-        let last = [(Kind::Finish, 0), (Kind::Data, 80), (Kind::Abort, 0)][round % 3];
-        Self::of(n, &[(first, len), (Kind::Data, 40 + round % 50), last])
+        let first = [MicssRecordKind::Data, MicssRecordKind::Open][round % 2];
+        let last = [
+            (MicssRecordKind::Finish, 0),
+            (MicssRecordKind::Data, 80),
+            (MicssRecordKind::Abort, 0),
+        ][round % 3];
+        Self::of(n, &[(first, len), (MicssRecordKind::Data, 40 + round % 50), last])
     }
 
-    fn of(n: usize, records: &[(Kind, usize)]) -> Self {
-        let sharing = Sharing::xor(u8::try_from(n).unwrap()).unwrap();
-        let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+    fn of(n: usize, records: &[(MicssRecordKind, usize)]) -> Self {
+        let sharing = SharingParameters::xor(u8::try_from(n).unwrap()).unwrap();
+        let mut outgoing = OutgoingRecords::new(sharing, RandomGenerator::seeded().unwrap());
         let mut recording = Self { sent: Vec::new(), shares: vec![Vec::new(); n], bounds: vec![0] };
         for &(kind, len) in records {
             let payload: Vec<u8> =
                 b"known to whoever attacks. ".iter().copied().cycle().take(len).collect();
             outgoing.seal_payload(kind, &payload).unwrap();
             for (channel, share) in recording.shares.iter_mut().enumerate() {
-                share.extend_from_slice(outgoing.rest(channel));
-                outgoing.advance(channel, outgoing.rest(channel).len());
+                share.extend_from_slice(outgoing.unsent(channel));
+                outgoing.advance(channel, outgoing.unsent(channel).len());
             }
             recording.sent.push((kind, payload));
             recording.bounds.push(recording.len());

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use super::person::{NAMES, secret};
 use super::world::{World, settings};
-use crate::client::{ClientError, ClientEvent};
-use crate::group::{Counters, Found, MIN_AUDIT_ROUNDS};
-use crate::member::MemberError;
+use crate::client::{MixClientError, MixClientEvent};
+use crate::group::{AuditFailedMember, GroupCounters, MIN_AUDIT_ROUNDS};
+use crate::member::MixMemberError;
 use crate::round::{NONCE_LEN, Participant};
-use crate::wire::{Refusal, ToMember, ToProxy};
+use crate::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
 const ALICE: usize = 0;
 const BOB: usize = 1;
 const CAROL: usize = 2;
 
-fn counters(world: &World) -> Counters {
+fn counters(world: &World) -> GroupCounters {
     world.group.as_ref().unwrap().status(world.now).counters
 }
 
-fn found(world: &World) -> Vec<Found> {
+fn found(world: &World) -> Vec<AuditFailedMember> {
     world.group.as_ref().unwrap().status(world.now).found
 }
 
 fn audits(world: &World) -> u64 {
-    let Counters { audits_passed, audits_failed, audits_disputed, audits_abandoned, .. } =
+    let GroupCounters { audits_passed, audits_failed, audits_disputed, audits_abandoned, .. } =
         counters(world);
     audits_passed + audits_failed + audits_disputed + audits_abandoned
 }
@@ -35,16 +35,16 @@ fn run_audits(world: &mut World, count: u64) {
 }
 
 /// Adds to all slots of an update.
-fn spoil(message: &mut ToProxy) {
-    if let ToProxy::Request { body, .. } = message {
+fn spoil(message: &mut MemberToProxy) {
+    if let MemberToProxy::Request { body, .. } = message {
         let shape = *settings().terms.shape();
         body[..shape.mailbox_len()].iter_mut().step_by(shape.slot_len()).for_each(|it| *it ^= 1);
     }
 }
 
 /// Makes a garbled circuit say the opposite.
-fn lie(message: &mut ToProxy) {
-    if let ToProxy::AuditTables(tables) = message {
+fn lie(message: &mut MemberToProxy) {
+    if let MemberToProxy::AuditTables(tables) = message {
         *tables.last_mut().unwrap() ^= 1;
     }
 }
@@ -80,11 +80,11 @@ fn who_writes_into_slots_of_others_is_left_out_until_the_next_epoch() {
     world.run_until("bob is refused, and the others go on", |world| {
         world.people[ALICE].undelivered() == 0 && !world.errors.is_empty()
     });
-    let left_out = ClientError::Refused(Refusal::LeftOut);
+    let left_out = MixClientError::Refused(ProxyRefusal::LeftOut);
     assert!(world.errors.iter().all(|it| *it == (BOB, left_out.clone())), "{:?}", world.errors);
     assert!(!left_out.is_final());
     // The administrator is told the name.
-    let is_told = |it: &ClientEvent| {
+    let is_told = |it: &MixClientEvent| {
         it.to_string().starts_with("by the proxy, two members have found in an audit that bob")
     };
     assert!(world.people[ALICE].told.iter().any(is_told));
@@ -104,7 +104,7 @@ fn one_auditor_alone_leaves_nobody_out() {
         }
     }));
     run_audits(&mut world, 12);
-    let Counters { audits_passed, audits_failed, audits_disputed, .. } = counters(&world);
+    let GroupCounters { audits_passed, audits_failed, audits_disputed, .. } = counters(&world);
     // Carol has accused others, and nobody confirmed it.
     assert!(audits_passed > 0 && audits_disputed > 0 && audits_failed == 0);
     assert_eq!((&world.errors[..], found(&world)), (&[][..], vec![]));
@@ -130,8 +130,8 @@ fn two_auditors_that_deviate_leave_a_member_out_but_not_the_administrator() {
 fn a_silent_auditor_is_replaced() {
     let mut world = World::of_members(5);
     world.tamper = Some(Box::new(|person, message| {
-        if person == CAROL && matches!(message, ToMember::Audit { .. }) {
-            *message = ToMember::Late { round: 0 };
+        if person == CAROL && matches!(message, ProxyToMember::Audit { .. }) {
+            *message = ProxyToMember::Late { round: 0 };
         }
     }));
     run_audits(&mut world, 8);
@@ -150,22 +150,22 @@ fn a_silent_auditor_is_replaced() {
 fn an_auditor_whose_connection_ends_is_replaced() {
     let mut world = World::of_members(6);
     world.deviate = Some(Box::new(|person, message| {
-        if let (CAROL, ToProxy::AuditSetUp(set_up)) = (person, message) {
+        if let (CAROL, MemberToProxy::AuditSetUp(set_up)) = (person, message) {
             set_up.pop();
         }
     }));
     run_audits(&mut world, 6);
-    assert!(world.refusals.contains(&Refusal::Engine));
+    assert!(world.refusals.contains(&ProxyRefusal::Engine));
     assert!(world.errors.iter().all(|it| it.0 == CAROL), "{:?}", world.errors);
     world.errors.clear();
     world.refusals.clear();
     world.deviate = Some(Box::new(|person, message| {
-        if let (CAROL, ToProxy::AuditTables(tables)) = (person, message) {
+        if let (CAROL, MemberToProxy::AuditTables(tables)) = (person, message) {
             tables.push(0);
         }
     }));
     run_audits(&mut world, 6);
-    assert!(world.refusals.contains(&Refusal::Engine));
+    assert!(world.refusals.contains(&ProxyRefusal::Engine));
     assert!(world.errors.iter().all(|it| it.0 == CAROL), "{:?}", world.errors);
     assert_eq!(counters(&world).audits_passed, audits(&world));
 }
@@ -183,14 +183,14 @@ fn a_client_audits_only_what_it_was_told_of() {
     for change in changes {
         let mut world = World::of_members(7);
         world.tamper = Some(Box::new(move |person, message| match message {
-            ToMember::Audit { epoch, round, subject } if person == BOB => {
+            ProxyToMember::Audit { epoch, round, subject } if person == BOB => {
                 change(epoch, round, subject);
             }
             _ => {}
         }));
         world.run_until("bob ends its connection", |world| !world.errors.is_empty());
         let (person, error) = &world.errors[0];
-        assert!(matches!(error, ClientError::Round(MemberError::Audit(_))), "{error}");
+        assert!(matches!(error, MixClientError::Round(MixMemberError::Audit(_))), "{error}");
         assert!(*person == BOB && !error.is_final());
     }
 }
@@ -200,7 +200,7 @@ fn a_client_is_asked_for_one_audit_in_some_rounds() {
     let mut world = World::of_members(8);
     let (asks, asked) = std::sync::mpsc::channel();
     world.tamper = Some(Box::new(move |person, message| {
-        if person == BOB && matches!(message, ToMember::Audit { .. }) {
+        if person == BOB && matches!(message, ProxyToMember::Audit { .. }) {
             asks.send(message.encode()).unwrap();
         }
     }));
@@ -210,8 +210,8 @@ fn a_client_is_asked_for_one_audit_in_some_rounds() {
     let (ask, now) = (asked.try_iter().last().unwrap(), world.now);
     let client = &mut world.people[BOB].client;
     let again = client.handle_message(now, &ask);
-    assert!(matches!(again, Err(ClientError::Round(MemberError::Audit(_)))));
-    let choices = ToMember::AuditChoices(vec![0; 9]).encode();
+    assert!(matches!(again, Err(MixClientError::Round(MixMemberError::Audit(_)))));
+    let choices = ProxyToMember::AuditChoices(vec![0; 9]).encode();
     let unasked = client.handle_message(now, &choices);
-    assert!(matches!(unasked, Err(ClientError::Round(MemberError::Audit(_)))));
+    assert!(matches!(unasked, Err(MixClientError::Round(MixMemberError::Audit(_)))));
 }

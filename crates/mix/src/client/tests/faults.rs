@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::person::NAMES;
 use super::world::World;
-use crate::client::{ClientError, ClientEvent, Conversing, LeaveError};
+use crate::client::{ClientConversations, LeaveGroupError, MixClientError, MixClientEvent};
 use crate::membership::JoinRefusal;
 use crate::round::{NONCE_LEN, Participant, RoundStart};
-use crate::wire::{Refusal, ToMember};
+use crate::wire::{ProxyRefusal, ProxyToMember};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const BOB: usize = 1;
@@ -16,7 +16,7 @@ const BOB: usize = 1;
 /// Changes the rounds of which bob is told.
 fn change_rounds(world: &mut World, mut change: impl FnMut(&mut RoundStart) + 'static) {
     world.tamper = Some(Box::new(move |person, message| match message {
-        ToMember::Round { start, .. } if person == BOB => change(start),
+        ProxyToMember::Round { start, .. } if person == BOB => change(start),
         _ => {}
     }));
 }
@@ -36,8 +36,8 @@ fn check_others(world: &World) {
     for person in [0, 2] {
         let status = world.people[person].status();
         assert_eq!((status.not_of_round_since, status.waiting_for), (None, None));
-        let is_wrong = |it: &&ClientEvent| {
-            matches!(it, ClientEvent::NotOfThisRound { .. } | ClientEvent::LeftOut { .. })
+        let is_wrong = |it: &&MixClientEvent| {
+            matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
         };
         assert_eq!(world.people[person].told.iter().find(is_wrong), None, "{}", NAMES[person]);
     }
@@ -93,7 +93,9 @@ fn a_request_does_not_wait_for_the_disk() {
 fn who_is_left_out_of_a_round_notices_it() {
     let mut world = World::of_members(2);
     // Who joins first has the lower number.
-    let Conversing::Member(bob) = &world.people[BOB].client.standing else { panic!("no member") };
+    let ClientConversations::Member(bob) = &world.people[BOB].client.conversations else {
+        panic!("no member")
+    };
     let number = bob.epoch().own();
     change_rounds(&mut world, move |start| {
         start.read.as_mut().unwrap().participants.retain(|it| it.member != number);
@@ -140,7 +142,7 @@ fn a_round_that_cannot_be_ends_the_connection() {
 }
 
 /// Bob tries to join with this invitation. Returns why not.
-fn join(world: &mut World, invitation: &str) -> ClientError {
+fn join(world: &mut World, invitation: &str) -> MixClientError {
     world.people[BOB].invitation = Some(invitation.to_owned());
     world.restart(BOB);
     world.errors.clear();
@@ -155,12 +157,12 @@ fn an_invitation_is_used_once_and_in_time() {
     let mut world = World::founded(4);
     let expired = world.invite("bob", DAY).code().to_string();
     world.now += 2 * DAY;
-    assert_eq!(join(&mut world, &expired), ClientError::Join(JoinRefusal::Expired));
+    assert_eq!(join(&mut world, &expired), MixClientError::Join(JoinRefusal::Expired));
     let invitation = world.invite("carol", DAY).code().to_string();
     world.people[2].invitation = Some(invitation.clone());
     world.restart(2);
     world.run_until("carol is a member", |world| world.people[2].status().epoch > 0);
-    assert_eq!(join(&mut world, &invitation), ClientError::Join(JoinRefusal::Used));
+    assert_eq!(join(&mut world, &invitation), MixClientError::Join(JoinRefusal::Used));
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn a_name_like_that_of_a_member_is_refused() {
     let invitation = world.invite("dora", DAY).code().to_string();
     // With a Cyrillic letter, and in capitals.
     world.people[BOB].name = "C\u{430}ROL".into();
-    assert_eq!(join(&mut world, &invitation), ClientError::Join(JoinRefusal::NameTaken));
+    assert_eq!(join(&mut world, &invitation), MixClientError::Join(JoinRefusal::NameTaken));
 }
 
 #[test]
@@ -192,27 +194,27 @@ fn who_has_no_invitation_is_told_so() {
 #[test]
 fn a_connection_that_is_replaced_twice_meets_another_host() {
     let mut world = World::of_members(3);
-    let refused = ToMember::Refused(Refusal::Replaced).encode();
+    let refused = ProxyToMember::Refused(ProxyRefusal::Replaced).encode();
     let mut replace = |after: Duration| {
         world.now += after;
         world.people[BOB].client.handle_message(world.now, &refused).unwrap_err()
     };
     let minute = Duration::from_secs(60);
-    assert_eq!(replace(Duration::ZERO), ClientError::Displaced);
-    assert_eq!(replace(2 * minute), ClientError::Displaced);
+    assert_eq!(replace(Duration::ZERO), MixClientError::Displaced);
+    assert_eq!(replace(2 * minute), MixClientError::Displaced);
     let error = replace(minute / 2);
-    assert_eq!(error, ClientError::Refused(Refusal::Replaced));
-    assert!(error.is_final() && !ClientError::Displaced.is_final());
+    assert_eq!(error, MixClientError::Refused(ProxyRefusal::Replaced));
+    assert!(error.is_final() && !MixClientError::Displaced.is_final());
 }
 
 #[test]
 fn who_cannot_leave_is_told_why() {
     let mut world = World::of_members(7);
     let now = world.now;
-    assert_eq!(world.people[0].client.leave(now), Err(LeaveError::Administrator));
+    assert_eq!(world.people[0].client.leave(now), Err(LeaveGroupError::Administrator));
     world.people[BOB].client.handle_disconnected(now);
-    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveError::NotConnected));
+    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotConnected));
     let mut world = World::founded(8);
     let now = world.now;
-    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveError::NotAMember));
+    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotAMember));
 }

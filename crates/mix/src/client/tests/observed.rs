@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::person::NAMES;
 use super::world::{Faults, Seen, World};
-use crate::client::ClientEvent;
-use crate::presence::{Action, Presence};
+use crate::client::MixClientEvent;
+use crate::presence::{Presence, PresenceAction};
 
 /// The one that writes.
 const WRITER: usize = 0;
@@ -115,7 +115,7 @@ fn run(seed: u64, phase: Phase, secret: Option<usize>, leaves: Leaves) -> (Vec<S
         rounds = now.max(rounds);
         let is_delivered = world.people[WRITER].undelivered() == 0 && secret.is_some();
         let is_over = match leaves {
-            Leaves::AfterRounds => presence.poll(world.now) == Some(Action::Leave),
+            Leaves::AfterRounds => presence.poll(world.now) == Some(PresenceAction::Leave),
             Leaves::OnDelivery => is_delivered,
         };
         if is_over {
@@ -153,7 +153,7 @@ fn answer(world: &mut World) {
         }
     }
     for person in &world.people {
-        let is_given_up = |event: &ClientEvent| matches!(event, ClientEvent::GivenUp { .. });
+        let is_given_up = |event: &MixClientEvent| matches!(event, MixClientEvent::GivenUp { .. });
         assert!(!person.told.iter().any(is_given_up));
     }
 }

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
-use crate::client::{Client, ClientEvent, ClientSettings, ClientStatus};
-use crate::member::MessageId;
-use crate::membership::{GroupAddress, Invitation, Name};
+use crate::client::{MixClient, MixClientEvent, MixClientSettings, MixClientStatus};
+use crate::member::ChatMessageId;
+use crate::membership::{GroupAddress, Invitation, MemberName};
 
 /// The administrator, and the others by their places.
 pub(super) const NAMES: [&str; 3] = ["alice", "bob", "carol"];
 
-pub(super) fn secret(person: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(person + 1).unwrap(); 32])
+pub(super) fn secret(person: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(person + 1).unwrap(); 32])
 }
 
 pub(super) fn group() -> GroupAddress {
     GroupAddress {
         proxy_address: "127.0.0.1:6700".into(),
-        proxy: SecretKey::new(&[99; 32]).public(),
+        proxy: IdentitySecretKey::new(&[99; 32]).public(),
         group: "friends".parse().unwrap(),
         administrator: secret(0).public(),
     }
@@ -30,10 +30,10 @@ pub(super) fn group() -> GroupAddress {
 /// stored again, all of it is undone or happens again.
 #[derive(Default)]
 struct SinceStored {
-    said: Vec<(String, MessageId, String)>,
+    said: Vec<(String, ChatMessageId, String)>,
     read: Vec<(String, String)>,
     /// Or given up.
-    delivered: Vec<MessageId>,
+    delivered: Vec<ChatMessageId>,
 }
 
 /// What a person has on disk, and what it knows by that.
@@ -41,7 +41,7 @@ struct SinceStored {
 pub(super) struct Backup {
     stored: Option<Vec<u8>>,
     said: BTreeMap<String, Vec<String>>,
-    waiting: BTreeMap<MessageId, (String, String)>,
+    waiting: BTreeMap<ChatMessageId, (String, String)>,
     read: BTreeMap<String, Vec<String>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Person {
     number: usize,
     /// With which it joins.
     pub(super) name: String,
-    pub(super) client: Client,
+    pub(super) client: MixClient,
     stored: Option<Vec<u8>>,
     /// What it joins with, until it is a member.
     pub(super) invitation: Option<String>,
@@ -67,7 +67,7 @@ pub(super) struct Person {
     since_stored: SinceStored,
     /// Texts that are in the stored state, by receiver, and their numbers.
     pub(super) said: BTreeMap<String, Vec<String>>,
-    waiting: BTreeMap<MessageId, (String, String)>,
+    waiting: BTreeMap<ChatMessageId, (String, String)>,
     /// Texts that were read, by sender.
     pub(super) read: BTreeMap<String, Vec<String>>,
     /// Sender and text of all that was ever shown, also if that was undone.
@@ -80,7 +80,7 @@ pub(super) struct Person {
     /// Whether somebody was started from an old state: then a message is not always the next one.
     pub(super) has_restored: bool,
     /// What else the client has told.
-    pub(super) told: Vec<ClientEvent>,
+    pub(super) told: Vec<MixClientEvent>,
     /// The time that has passed when the simulation began.
     began: Instant,
 }
@@ -194,7 +194,7 @@ impl Person {
         let Some(event) = self.client.event().cloned() else { return false };
         self.client.handle_shown();
         match event {
-            ClientEvent::Message { from, text } => {
+            MixClientEvent::Message { from, text } => {
                 let unstored = self.not_stored().flat_map(|it| &it.read);
                 let unstored = unstored.filter(|it| it.0 == from).count();
                 let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
@@ -204,7 +204,7 @@ impl Person {
                 self.shown.push((from.clone(), text.clone()));
                 self.since_stored.read.push((from, text));
             }
-            ClientEvent::Delivered { id, to } => {
+            MixClientEvent::Delivered { id, to } => {
                 let waiting = self.waiting.get(&id).cloned();
                 let waiting = waiting.expect("delivered twice, or never sent");
                 assert_eq!(waiting.0, to);
@@ -212,7 +212,7 @@ impl Person {
                 self.since_stored.delivered.push(id);
                 self.marked.push(waiting);
             }
-            ClientEvent::GivenUp { id, .. } => {
+            MixClientEvent::GivenUp { id, .. } => {
                 self.since_stored.delivered.push(id);
                 self.given_up.push(self.waiting[&id].clone());
             }
@@ -232,7 +232,7 @@ impl Person {
         true
     }
 
-    pub(super) fn status(&self) -> ClientStatus {
+    pub(super) fn status(&self) -> MixClientStatus {
         self.client.status()
     }
 
@@ -249,10 +249,10 @@ fn open(
     stored: Option<&[u8]>,
     invitation: Option<Invitation>,
     seed: u64,
-) -> Client {
-    let settings = ClientSettings {
+) -> MixClient {
+    let settings = MixClientSettings {
         group: group(),
-        name: Name::new(name).unwrap(),
+        name: MemberName::new(name).unwrap(),
         invitation,
         least_participants: 2,
         now,
@@ -260,5 +260,5 @@ fn open(
     };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    Client::new(settings, Arc::new(secret(number)), stored, bytes).unwrap()
+    MixClient::new(settings, Arc::new(secret(number)), stored, bytes).unwrap()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::person::{Backup, NAMES};
 use super::world::{Faults, World};
-use crate::client::ClientEvent;
+use crate::client::MixClientEvent;
 
 const ROUNDS: u64 = 250;
 
@@ -90,7 +90,8 @@ fn run(seed: u64) -> Counts {
     for person in &world.people {
         counts.marked += person.marked.len();
         counts.given_up += person.given_up.len();
-        let is_wrong = |event: &&ClientEvent| matches!(event, ClientEvent::NotOfThisRound { .. });
+        let is_wrong =
+            |event: &&MixClientEvent| matches!(event, MixClientEvent::NotOfThisRound { .. });
         assert_eq!(person.told.iter().find(is_wrong), None);
     }
     counts

@@ -3,8 +3,8 @@
 
 use super::person::NAMES;
 use super::world::{Faults, World};
-use crate::client::ClientError;
-use crate::wire::Refusal;
+use crate::client::MixClientError;
+use crate::wire::ProxyRefusal;
 
 const ROUNDS: u64 = 1_000;
 
@@ -35,9 +35,9 @@ fn run(seed: u64) -> (u64, usize) {
     for (person, error) in &world.errors {
         let is_fair = match error {
             // Connecting again is enough. A request to join can cross the announcement.
-            ClientError::Refused(Refusal::Replaced | Refusal::AlreadyMember)
-            | ClientError::Displaced
-            | ClientError::NoKey => true,
+            MixClientError::Refused(ProxyRefusal::Replaced | ProxyRefusal::AlreadyMember)
+            | MixClientError::Displaced
+            | MixClientError::NoKey => true,
             error => lost > 0 && !error.is_final(),
         };
         assert!(is_fair, "{}: {error}", NAMES[*person]);

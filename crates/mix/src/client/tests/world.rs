@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::person::{NAMES, Person, group, secret};
-use crate::Shape;
-use crate::client::{ClientError, ClientEvent};
-use crate::engine::EngineName;
-use crate::group::{Group, GroupEvent, GroupSettings, Job, MIN_AUDIT_ROUNDS, Transmit};
-use crate::membership::{Invitation, Name};
-use crate::wire::{Hello, Refusal, Terms, ToMember, ToProxy};
+use crate::MailboxShape;
+use crate::client::{MixClientError, MixClientEvent};
+use crate::engine::MixEngineName;
+use crate::group::{
+    GroupJob, GroupTransmit, MIN_AUDIT_ROUNDS, MixGroup, MixGroupEvent, MixGroupSettings,
+};
+use crate::membership::{Invitation, MemberName};
+use crate::wire::{MemberToProxy, MixHello, MixTerms, ProxyRefusal, ProxyToMember};
 
 /// For how long invitations last that all can use.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -39,10 +41,10 @@ pub(super) struct Faults {
 }
 
 /// What a dishonest proxy does with a message to a person.
-type Tamper = Box<dyn FnMut(usize, &mut ToMember)>;
+type Tamper = Box<dyn FnMut(usize, &mut ProxyToMember)>;
 
 /// What a person does to its messages, if it does not follow the protocol.
-type Deviate = Box<dyn FnMut(usize, &mut ToProxy)>;
+type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 
 /// What one on the path sees of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +88,11 @@ pub(super) struct World {
     began: Instant,
     pub(super) now: Instant,
     pub(super) people: Vec<Person>,
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<MixGroup>,
     /// When the proxy starts again.
     proxy_starts: Instant,
     stored: Option<Vec<u8>>,
-    jobs: Vec<(Instant, Job)>,
+    jobs: Vec<(Instant, GroupJob)>,
     wires: Vec<Wire>,
     connect_at: Vec<Option<Instant>>,
     next_id: u64,
@@ -109,23 +111,23 @@ pub(super) struct World {
     pub(super) rounds: u64,
     pub(super) restarts: u64,
     /// Why clients have ended connections.
-    pub(super) errors: Vec<(usize, ClientError)>,
+    pub(super) errors: Vec<(usize, MixClientError)>,
     /// Why the proxy has.
-    pub(super) refusals: Vec<Refusal>,
+    pub(super) refusals: Vec<ProxyRefusal>,
 }
 
 const SLOT_LEN: usize = 96;
 
-pub(super) fn settings() -> GroupSettings {
+pub(super) fn settings() -> MixGroupSettings {
     settings_with(SLOT_LEN)
 }
 
-fn settings_with(slot_len: usize) -> GroupSettings {
-    let shape = Shape::new(4, 2, 1, 3, slot_len).unwrap();
-    GroupSettings {
+fn settings_with(slot_len: usize) -> MixGroupSettings {
+    let shape = MailboxShape::new(4, 2, 1, 3, slot_len).unwrap();
+    MixGroupSettings {
         name: group().group,
         administrator: group().administrator,
-        terms: Terms::new(EngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        terms: MixTerms::new(MixEngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
@@ -188,7 +190,7 @@ impl World {
 
     pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
         let administrator = &mut self.people[0];
-        let invited = administrator.client.invite(self.now, Name::new(name).unwrap(), lasts);
+        let invited = administrator.client.invite(self.now, MemberName::new(name).unwrap(), lasts);
         administrator.finish_storing(self.now + TICK);
         administrator.begin_to_store(self.now);
         administrator.finish_storing(self.now);
@@ -212,7 +214,7 @@ impl World {
         let mut seed = [1; 32];
         seed[..8].copy_from_slice(&self.seed().to_be_bytes());
         let settings = settings_with(self.slot_len);
-        self.group = Some(Group::new(settings, self.stored.as_deref(), seed).unwrap());
+        self.group = Some(MixGroup::new(settings, self.stored.as_deref(), seed).unwrap());
     }
 
     /// The proxy is killed, and starts again soon.
@@ -406,7 +408,7 @@ impl World {
         let Wire { id, person, is_greeted, .. } = &mut self.wires[wire];
         if std::mem::replace(is_greeted, true) {
             group.handle_message(self.now, *id, message);
-        } else if Hello::decode(message).is_ok() {
+        } else if MixHello::decode(message).is_ok() {
             group.handle_connected(self.now, *id, secret(*person).public());
         } else {
             // Its greeting was lost.
@@ -431,8 +433,8 @@ impl World {
                 self.send_down(transmit);
             } else if let Some(event) = group.poll_event() {
                 match event {
-                    GroupEvent::RoundClosed { .. } => self.rounds += 1,
-                    GroupEvent::Refused { refusal, .. } => self.refusals.push(refusal),
+                    MixGroupEvent::RoundClosed { .. } => self.rounds += 1,
+                    MixGroupEvent::Refused { refusal, .. } => self.refusals.push(refusal),
                     _ => {}
                 }
             } else {
@@ -453,8 +455,8 @@ impl World {
             }
             let Some(mut message) = self.people[person].client.poll_transmit() else { return };
             if let Some(deviate) = &mut self.deviate
-                && let Ok(mut changed) = ToProxy::decode(&message, &settings().terms)
-                && Hello::decode(&message).is_err()
+                && let Ok(mut changed) = MemberToProxy::decode(&message, &settings().terms)
+                && MixHello::decode(&message).is_err()
             {
                 deviate(person, &mut changed);
                 message = changed.encode();
@@ -474,7 +476,7 @@ impl World {
         }
     }
 
-    fn send_down(&mut self, Transmit { connection, message, is_last }: Transmit) {
+    fn send_down(&mut self, GroupTransmit { connection, message, is_last }: GroupTransmit) {
         let is_lost = self.happens(self.faults.lost);
         let mut due = self.soon(30);
         let Some(at) = self.wires.iter().position(|it| it.id == connection) else { return };
@@ -487,7 +489,7 @@ impl World {
         if let Some(tamper) = &mut self.tamper {
             let is_first = message[0] == 1;
             let terms = (!is_first).then(|| settings().terms);
-            let mut changed = ToMember::decode(&message, terms.as_ref()).unwrap();
+            let mut changed = ProxyToMember::decode(&message, terms.as_ref()).unwrap();
             tamper(wire.person, &mut changed);
             message = changed.encode();
         }
@@ -531,8 +533,8 @@ impl World {
                 assert_eq!(said, read, "of {from} to {to}");
             }
         }
-        let is_wrong = |it: &&ClientEvent| {
-            matches!(it, ClientEvent::NotOfThisRound { .. } | ClientEvent::LeftOut { .. })
+        let is_wrong = |it: &&MixClientEvent| {
+            matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
         };
         for person in &self.people {
             assert_eq!(person.told.iter().find(is_wrong), None);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use biodivine_lib_bdd::{Bdd, BddVariable, BddVariableSet};
 use ot::one_of_n;
 
-use crate::engine::EngineError;
+use crate::engine::MixEngineError;
 
 /// What the library takes.
 const MAX_VARIABLES: usize = u16::MAX as usize - 2;
@@ -21,7 +21,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 ///
 /// A level has the nodes that test one bit of j. As two numbers never name one slot, each path
 /// tests all bits, and each node is the end of one edge only.
-pub(super) struct Diagram {
+pub(super) struct SlotDiagram {
     /// The levels of the bits of j, the highest first. A node has an edge for a bit 0 and one for a
     /// bit 1: the place of a node of the next level, or after the last level the number of the slot
     /// whose bit is tested; [`NOWHERE`] where no slot has such a number.
@@ -32,14 +32,14 @@ pub(super) struct Diagram {
     nodes: usize,
 }
 
-impl Diagram {
+impl SlotDiagram {
     /// The diagram of N slots, the same for all who have one: with ten thousand slots it takes tens
     /// of milliseconds to build, and a proxy has an engine for each member.
     ///
     /// # Errors
     /// If a diagram cannot have so many slots.
-    pub(super) fn shared(slots: usize) -> Result<Arc<Self>, EngineError> {
-        static IN_USE: Mutex<Vec<Weak<Diagram>>> = Mutex::new(Vec::new());
+    pub(super) fn shared(slots: usize) -> Result<Arc<Self>, MixEngineError> {
+        static IN_USE: Mutex<Vec<Weak<SlotDiagram>>> = Mutex::new(Vec::new());
         check_slots(slots)?;
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let built = in_use.iter().filter_map(Weak::upgrade).find(|built| built.slots == slots);
@@ -97,9 +97,9 @@ impl Diagram {
 ///
 /// # Errors
 /// If it cannot.
-pub(in crate::engine) fn check_slots(slots: usize) -> Result<(), EngineError> {
+pub(in crate::engine) fn check_slots(slots: usize) -> Result<(), MixEngineError> {
     let max = MAX_SLOTS;
-    if slots <= max { Ok(()) } else { Err(EngineError::DiagramSlots { slots, max }) }
+    if slots <= max { Ok(()) } else { Err(MixEngineError::DiagramSlots { slots, max }) }
 }
 
 /// The function, built from the slots upwards: each step takes two neighbours and the bit that
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     /// The slot to which the edges of a choice's bits lead.
-    fn walk(diagram: &Diagram, choice: usize) -> Option<usize> {
+    fn walk(diagram: &SlotDiagram, choice: usize) -> Option<usize> {
         let bits = diagram.levels.len();
         let mut place = 0;
         for (at, level) in diagram.levels.iter().enumerate() {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn bits_of_a_number_lead_to_its_slot() {
         for slots in 1..70 {
-            let diagram = Diagram::build(slots);
+            let diagram = SlotDiagram::build(slots);
             for choice in 0..1 << diagram.levels.len() {
                 let expected = (choice < slots).then_some(choice);
                 assert_eq!(walk(&diagram, choice), expected, "{choice} of {slots}");
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_diagram_is_reduced() {
         for slots in [1, 2, 3, 5, 8, 64, 201] {
-            let diagram = Diagram::build(slots);
+            let diagram = SlotDiagram::build(slots);
             let mut sizes: Vec<usize> = diagram.levels.iter().map(Vec::len).collect();
             sizes.reverse();
             let expected = (1..=sizes.len()).map(|bits| slots.div_ceil(1 << bits));
@@ -170,16 +170,17 @@ mod tests {
 
     #[test]
     fn a_diagram_in_use_is_not_built_again() {
-        let [first, other, again] = [300, 301, 300].map(|slots| Diagram::shared(slots).unwrap());
+        let [first, other, again] =
+            [300, 301, 300].map(|slots| SlotDiagram::shared(slots).unwrap());
         assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
         assert_eq!((first.slots, other.slots), (300, 301));
     }
 
     #[test]
     fn the_most_slots_are_built_and_more_are_refused() {
-        let diagram = Diagram::build(MAX_SLOTS);
+        let diagram = SlotDiagram::build(MAX_SLOTS);
         assert_eq!(walk(&diagram, MAX_SLOTS - 1), Some(MAX_SLOTS - 1));
-        let error = EngineError::DiagramSlots { slots: MAX_SLOTS + 1, max: MAX_SLOTS };
-        assert_eq!(Diagram::shared(MAX_SLOTS + 1).err(), Some(error));
+        let error = MixEngineError::DiagramSlots { slots: MAX_SLOTS + 1, max: MAX_SLOTS };
+        assert_eq!(SlotDiagram::shared(MAX_SLOTS + 1).err(), Some(error));
     }
 }

@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
-use super::super::{Group, GroupEvent, MAX_LETTERS, MAX_SET_UPS, MAX_STRANGERS, StoredError};
+use super::super::{
+    GroupStateError, MAX_MEMBERSHIP_MESSAGES, MAX_NON_MEMBERS, MAX_SET_UPS, MixGroup, MixGroupEvent,
+};
 use super::plain;
 use super::world::{CLIENTS, INTERVAL, LEAST, World, announcement, secret, settings};
-use crate::wire::{Refusal, ToMember, ToProxy};
+use crate::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
-fn events(world: &mut World) -> Vec<GroupEvent> {
+fn events(world: &mut World) -> Vec<MixGroupEvent> {
     std::iter::from_fn(|| world.group.poll_event()).collect()
 }
 
-fn key(client: usize) -> keys::PublicKey {
+fn key(client: usize) -> keys::IdentityPublicKey {
     secret(client).public()
 }
 
 /// Rounds that were closed, with how many took part and how long they were open.
-fn closed(events: &[GroupEvent]) -> Vec<(usize, usize, Duration)> {
-    let closed = |event: &GroupEvent| match event {
-        GroupEvent::RoundClosed { participants, late, took, .. } => {
+fn closed(events: &[MixGroupEvent]) -> Vec<(usize, usize, Duration)> {
+    let closed = |event: &MixGroupEvent| match event {
+        MixGroupEvent::RoundClosed { participants, late, took, .. } => {
             Some((*participants, *late, *took))
         }
         _ => None,
@@ -51,7 +53,7 @@ fn a_silent_member_is_waited_for_in_one_round() {
     assert_eq!(closed[first_late], (3, 1, INTERVAL));
     assert!(closed[first_late + 1..].iter().all(|it| *it == (3, 0, LEAST)), "{closed:?}");
     assert!(closed.len() > first_late + 4);
-    let late = events.iter().filter(|it| matches!(it, GroupEvent::Late { .. }));
+    let late = events.iter().filter(|it| matches!(it, MixGroupEvent::Late { .. }));
     assert_eq!(late.count(), 1);
     let status = world.group.status(world.now);
     assert_eq!((status.connected, status.counters.late), (4, 1));
@@ -75,7 +77,7 @@ fn who_is_late_is_told_and_takes_part_again() {
     events(&mut world);
     world.settle();
     world.run(LEAST * 5);
-    let again = |event: &GroupEvent| matches!(event, GroupEvent::InTimeAgain { key: of, .. } if *of == key(2));
+    let again = |event: &MixGroupEvent| matches!(event, MixGroupEvent::InTimeAgain { key: of, .. } if *of == key(2));
     assert!(events(&mut world).iter().any(again));
     assert!(world.clients[2].rounds.len() > taken + 2);
     assert!(world.group.status(world.now).late_members.is_empty());
@@ -83,7 +85,7 @@ fn who_is_late_is_told_and_takes_part_again() {
 
 /// Sends a message in the name of client 1, while rounds go on, and returns why it was refused. All
 /// others take part in each round.
-fn refused(message: &ToProxy) -> Option<Refusal> {
+fn refused(message: &MemberToProxy) -> Option<ProxyRefusal> {
     let mut world = World::of_members(4, 4);
     world.run(LEAST * 2);
     let before = [0, 2, 3].map(|client: usize| world.clients[client].rounds.len());
@@ -96,28 +98,32 @@ fn refused(message: &ToProxy) -> Option<Refusal> {
 
 #[test]
 fn who_misbehaves_is_refused_alone() {
-    let request = |round| ToProxy::Request { round, nonce: [0; 16], body: vec![0; 40] };
-    assert_eq!(refused(&request(1)), Some(Refusal::OutOfTurn), "a request again");
-    assert_eq!(refused(&request(77)), Some(Refusal::OutOfTurn), "a request of a round to come");
-    assert_eq!(refused(&ToProxy::SetUp(vec![1])), Some(Refusal::OutOfTurn));
-    assert_eq!(refused(&ToProxy::AuditSetUp(vec![1])), Some(Refusal::OutOfTurn));
-    assert_eq!(refused(&ToProxy::AuditTables(vec![1])), Some(Refusal::OutOfTurn));
-    assert_eq!(refused(&ToProxy::Join(vec![1])), Some(Refusal::AlreadyMember));
-    assert_eq!(refused(&ToProxy::Notice(vec![0; 300])), Some(Refusal::Malformed));
-    assert_eq!(refused(&ToProxy::Notice(vec![0; 256])), None);
-    let answer = ToProxy::JoinAnswer { key: key(7), answer: vec![] };
-    assert_eq!(refused(&answer), Some(Refusal::NotAdministrator));
+    let request = |round| MemberToProxy::Request { round, nonce: [0; 16], body: vec![0; 40] };
+    assert_eq!(refused(&request(1)), Some(ProxyRefusal::OutOfTurn), "a request again");
+    assert_eq!(
+        refused(&request(77)),
+        Some(ProxyRefusal::OutOfTurn),
+        "a request of a round to come"
+    );
+    assert_eq!(refused(&MemberToProxy::SetUp(vec![1])), Some(ProxyRefusal::OutOfTurn));
+    assert_eq!(refused(&MemberToProxy::AuditSetUp(vec![1])), Some(ProxyRefusal::OutOfTurn));
+    assert_eq!(refused(&MemberToProxy::AuditTables(vec![1])), Some(ProxyRefusal::OutOfTurn));
+    assert_eq!(refused(&MemberToProxy::Join(vec![1])), Some(ProxyRefusal::AlreadyMember));
+    assert_eq!(refused(&MemberToProxy::Notice(vec![0; 300])), Some(ProxyRefusal::Malformed));
+    assert_eq!(refused(&MemberToProxy::Notice(vec![0; 256])), None);
+    let answer = MemberToProxy::JoinAnswer { key: key(7), answer: vec![] };
+    assert_eq!(refused(&answer), Some(ProxyRefusal::NotAdministrator));
     let own = announcement(1, 2, &[1, 2]);
-    assert_eq!(refused(&ToProxy::Announce(own)), Some(Refusal::NotAdministrator));
+    assert_eq!(refused(&MemberToProxy::Announce(own)), Some(ProxyRefusal::NotAdministrator));
 }
 
 #[test]
 fn who_lies_about_its_round_or_exchange_is_refused() {
     let lies = [
-        (-1, 40, Refusal::WrongRound),
-        (1, 40, Refusal::WrongRound),
-        (0, 40, Refusal::Engine),
-        (0, 4 + settings().terms.shape().mailbox_len() + 6, Refusal::Engine),
+        (-1, 40, ProxyRefusal::WrongRound),
+        (1, 40, ProxyRefusal::WrongRound),
+        (0, 40, ProxyRefusal::Engine),
+        (0, 4 + settings().terms.shape().mailbox_len() + 6, ProxyRefusal::Engine),
     ];
     for (offset, len, refusal) in lies {
         let mut world = World::of_members(5, 4);
@@ -125,7 +131,7 @@ fn who_lies_about_its_round_or_exchange_is_refused() {
         world.run(LEAST * 3);
         // The exchange of client 2 waits for its request.
         let round = world.group.rounds.open().unwrap().number().strict_add_signed(offset);
-        world.send(2, &ToProxy::Request { round, nonce: [0; 16], body: vec![9; len] });
+        world.send(2, &MemberToProxy::Request { round, nonce: [0; 16], body: vec![9; len] });
         world.run(LEAST);
         assert_eq!(world.clients[2].refused, Some(refusal));
         let before = world.clients[1].rounds.len();
@@ -142,17 +148,17 @@ fn auditors_that_do_not_answer_delay_no_round() {
     let events = events(&mut world);
     let closed = closed(&events);
     assert!(closed.iter().all(|it| *it == (4, 0, LEAST)), "{closed:?}");
-    let silent = events.iter().filter(|it| matches!(it, GroupEvent::AuditorSilent { .. }));
-    let abandoned = events.iter().filter(|it| matches!(it, GroupEvent::AuditAbandoned { .. }));
+    let silent = events.iter().filter(|it| matches!(it, MixGroupEvent::AuditorSilent { .. }));
+    let abandoned = events.iter().filter(|it| matches!(it, MixGroupEvent::AuditAbandoned { .. }));
     assert!(silent.count() >= 3 && abandoned.count() >= 1);
     // What comes too late is taken, and changes nothing.
     for client in 0..4 {
-        let is_asked = |it: &ToMember| matches!(it, ToMember::Audit { .. });
+        let is_asked = |it: &ProxyToMember| matches!(it, ProxyToMember::Audit { .. });
         let asked = world.clients[client].received.iter().any(is_asked);
-        world.send(client, &ToProxy::AuditSetUp(vec![1]));
+        world.send(client, &MemberToProxy::AuditSetUp(vec![1]));
         world.settle();
         let refused = world.clients[client].refused;
-        assert_eq!(refused, (!asked).then_some(Refusal::OutOfTurn), "{client}");
+        assert_eq!(refused, (!asked).then_some(ProxyRefusal::OutOfTurn), "{client}");
     }
 }
 
@@ -166,7 +172,7 @@ fn a_member_has_one_connection_and_takes_part_once() {
     events(&mut world);
     world.connect(2);
     world.settle();
-    let replaced = GroupEvent::Refused { key: key(2), refusal: Refusal::Replaced };
+    let replaced = MixGroupEvent::Refused { key: key(2), refusal: ProxyRefusal::Replaced };
     assert!(events(&mut world).contains(&replaced));
     world.run(LEAST * 5);
     let after: Vec<_> = world.clients.iter().map(|it| it.rounds.len()).collect();
@@ -200,29 +206,30 @@ fn a_flood_of_joins_disturbs_nobody() {
     let stranger = |number: usize| {
         let mut seed = [99; 32];
         seed[0] = u8::try_from(number).unwrap();
-        SecretKey::new(&seed).public()
+        IdentitySecretKey::new(&seed).public()
     };
-    let join = ToProxy::Join(vec![1; 1024]).encode();
-    for number in 0..MAX_STRANGERS + 20 {
+    let join = MemberToProxy::Join(vec![1; 1024]).encode();
+    for number in 0..MAX_NON_MEMBERS + 20 {
         let id = 1000 + number as u64;
         world.group.handle_connected(world.now, id, stranger(number));
         world.group.handle_message(world.now, id, &join);
     }
-    let refused = |event: &&GroupEvent| {
-        matches!(event, GroupEvent::Refused { refusal: Refusal::TooManyConnections, .. })
+    let refused = |event: &&MixGroupEvent| {
+        matches!(event, MixGroupEvent::Refused { refusal: ProxyRefusal::TooManyConnections, .. })
     };
     assert_eq!(events(&mut world).iter().filter(refused).count(), 20);
-    assert_eq!(world.group.status(world.now).joins_waiting, MAX_STRANGERS);
+    assert_eq!(world.group.status(world.now).joins_waiting, MAX_NON_MEMBERS);
     // Who goes gives its place to who comes.
     world.group.handle_disconnected(world.now, 1000);
     world.group.handle_connected(world.now, 2000, stranger(100));
     world.group.handle_message(world.now, 2000, &join);
     let waiting = |world: &World, number| world.group.joins.is_waiting(&stranger(number));
     assert!(waiting(&world, 100) && !waiting(&world, 0) && waiting(&world, 1));
-    for letter in 0..MAX_LETTERS {
+    for letter in 0..MAX_MEMBERSHIP_MESSAGES {
         world.group.handle_message(world.now, 2000, &join);
-        let last = GroupEvent::Refused { key: stranger(100), refusal: Refusal::TooManyMessages };
-        assert_eq!(events(&mut world).contains(&last), letter + 1 == MAX_LETTERS);
+        let last =
+            MixGroupEvent::Refused { key: stranger(100), refusal: ProxyRefusal::TooManyMessages };
+        assert_eq!(events(&mut world).contains(&last), letter + 1 == MAX_MEMBERSHIP_MESSAGES);
     }
     world.run(LEAST * 5);
     assert_eq!(world.clients[2].rounds.len(), before + 5);
@@ -234,10 +241,10 @@ fn set_up_messages_are_bounded() {
     world.connect(1);
     world.clients[1].outbox.clear();
     for _ in 0..=MAX_SET_UPS {
-        world.send(1, &ToProxy::SetUp(vec![7; 100]));
+        world.send(1, &MemberToProxy::SetUp(vec![7; 100]));
         world.deliver(1);
     }
-    assert_eq!(world.clients[1].refused, Some(Refusal::TooManyMessages));
+    assert_eq!(world.clients[1].refused, Some(ProxyRefusal::TooManyMessages));
 }
 
 #[test]
@@ -248,20 +255,20 @@ fn announcements_that_are_old_or_forged_change_nothing() {
     let mut changed = announcement(0, 2, &[0, 1]);
     changed[10] ^= 1;
     for (announcement, refusal) in [
-        (forged_by_member, Refusal::BadAnnouncement),
-        (too_many, Refusal::BadAnnouncement),
-        (changed, Refusal::BadAnnouncement),
-        (vec![], Refusal::BadAnnouncement),
-        (old, Refusal::OldAnnouncement),
+        (forged_by_member, ProxyRefusal::BadAnnouncement),
+        (too_many, ProxyRefusal::BadAnnouncement),
+        (changed, ProxyRefusal::BadAnnouncement),
+        (vec![], ProxyRefusal::BadAnnouncement),
+        (old, ProxyRefusal::OldAnnouncement),
     ] {
         let mut world = World::of_members(10, 4);
         let before = world.clients[2].rounds.len();
-        world.send(0, &ToProxy::Announce(announcement));
+        world.send(0, &MemberToProxy::Announce(announcement));
         world.run(LEAST * 5);
         assert_eq!(world.clients[0].refused, Some(refusal));
         assert_eq!(world.group.status(world.now).epoch, 1);
         assert_eq!(world.clients[2].rounds.len(), before + 5);
-        let announced = |it: &&ToMember| matches!(it, ToMember::Announcement(_));
+        let announced = |it: &&ProxyToMember| matches!(it, ProxyToMember::Announcement(_));
         assert_eq!(world.clients[2].received.iter().filter(announced).count(), 1);
     }
 }
@@ -282,12 +289,12 @@ fn rounds_go_on_after_a_restart_with_other_numbers() {
 
 #[test]
 fn nothing_is_sent_before_the_state_is_stored() {
-    let group = Group::with_engines(settings(), None, [1; 32], plain::new);
+    let group = MixGroup::with_engines(settings(), None, [1; 32], plain::new);
     let mut group = group.unwrap();
     let now = std::time::Instant::now();
     group.handle_connected(now, 1, key(0));
     while group.poll_transmit().is_some() {}
-    group.handle_message(now, 1, &ToProxy::Announce(announcement(0, 1, &[0, 1])).encode());
+    group.handle_message(now, 1, &MemberToProxy::Announce(announcement(0, 1, &[0, 1])).encode());
     assert_eq!(group.poll_transmit(), None);
     assert!(group.poll_store().is_some());
     assert!(group.poll_transmit().is_some());
@@ -297,19 +304,20 @@ fn nothing_is_sent_before_the_state_is_stored() {
 #[test]
 fn a_damaged_state_is_refused() {
     let mut world = World::of_members(12, 3);
-    world.send(1, &ToProxy::Notice(vec![5; 77]));
+    world.send(1, &MemberToProxy::Notice(vec![5; 77]));
     world.settle();
     let stored = world.stored.clone().unwrap();
-    let restore = |bytes: &[u8]| super::super::stored::Stored::decode(bytes, &settings()).err();
+    let restore =
+        |bytes: &[u8]| super::super::stored::StoredGroup::decode(bytes, &settings()).err();
     assert_eq!(restore(&stored), None);
     for at in 0..stored.len() {
         let mut changed = stored.clone();
         changed[at] ^= 0x10;
-        assert_eq!(restore(&changed), Some(StoredError::Damaged));
-        assert_eq!(restore(&stored[..at]), Some(StoredError::Damaged));
+        assert_eq!(restore(&changed), Some(GroupStateError::Damaged));
+        assert_eq!(restore(&stored[..at]), Some(GroupStateError::Damaged));
     }
     let mut other = settings();
     other.administrator = key(1);
-    let error = super::super::stored::Stored::decode(&stored, &other).err();
-    assert_eq!(error, Some(StoredError::OtherGroup));
+    let error = super::super::stored::StoredGroup::decode(&stored, &other).err();
+    assert_eq!(error, Some(GroupStateError::OtherGroup));
 }

@@ -1,15 +1,15 @@
 //! An engine that hides nothing, and notices if its two ends do not go in step.
 
-use crate::engine::{EngineError, ProxyEngine};
-use crate::wire::Terms;
-use crate::{Mailbox, Shape};
+use crate::engine::{MixEngineError, ProxyEngine};
+use crate::wire::MixTerms;
+use crate::{Mailbox, MailboxShape};
 
 pub(super) const FROM_PROXY: &[u8] = b"set up";
 pub(super) const FROM_MEMBER: &[u8] = b"set up as well";
 
 /// The proxy's end. It sends a set-up message, and expects one.
 pub(super) struct PlainProxy {
-    shape: Shape,
+    shape: MailboxShape,
     has_sent: bool,
     is_ready: bool,
     openings: u32,
@@ -17,7 +17,7 @@ pub(super) struct PlainProxy {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is the constructor of an engine")]
-pub(super) fn new(terms: &Terms, _: [u8; 32]) -> Result<Box<dyn ProxyEngine>, EngineError> {
+pub(super) fn new(terms: &MixTerms, _: [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError> {
     let shape = *terms.shape();
     let is_ready = false;
     Ok(Box::new(PlainProxy { shape, has_sent: false, is_ready, openings: 0, answers: 0 }))
@@ -28,9 +28,9 @@ impl ProxyEngine for PlainProxy {
         (!std::mem::replace(&mut self.has_sent, true)).then(|| FROM_PROXY.to_vec())
     }
 
-    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError> {
         if self.is_ready || message != FROM_MEMBER {
-            return Err(EngineError::OutOfTurn);
+            return Err(MixEngineError::OutOfTurn);
         }
         self.is_ready = true;
         Ok(())
@@ -40,7 +40,7 @@ impl ProxyEngine for PlainProxy {
         self.is_ready
     }
 
-    fn opening(&mut self, _: &Mailbox) -> Result<Vec<u8>, EngineError> {
+    fn opening(&mut self, _: &Mailbox) -> Result<Vec<u8>, MixEngineError> {
         assert!(self.is_ready && self.openings == self.answers, "one opening for each request");
         self.openings += 1;
         Ok(self.openings.to_be_bytes().to_vec())
@@ -50,16 +50,16 @@ impl ProxyEngine for PlainProxy {
         &mut self,
         request: &[u8],
         read: &Mailbox,
-    ) -> Result<(Mailbox, Vec<u8>), EngineError> {
+    ) -> Result<(Mailbox, Vec<u8>), MixEngineError> {
         let expected = 4 + self.shape.mailbox_len() + 2 * self.shape.reads();
-        let wrong_length = EngineError::Length { expected, len: request.len() };
+        let wrong_length = MixEngineError::Length { expected, len: request.len() };
         let (number, rest) = request.split_first_chunk::<4>().ok_or(wrong_length.clone())?;
         if request.len() != expected {
             return Err(wrong_length);
         }
         self.answers += 1;
         if u32::from_be_bytes(*number) != self.answers || self.answers != self.openings {
-            return Err(EngineError::OutOfTurn);
+            return Err(MixEngineError::OutOfTurn);
         }
         let (update, reads) = rest.split_at(self.shape.mailbox_len());
         let update = Mailbox::from_bytes(&self.shape, update.to_vec()).expect("its length");

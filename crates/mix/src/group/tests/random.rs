@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::world::{CLIENTS, INTERVAL, World, announcement};
-use crate::wire::{Standing, ToProxy};
+use crate::wire::{MemberToProxy, MembershipStatus};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -79,19 +79,19 @@ impl Test {
             Op::Announce(members, plus) => {
                 let epoch = self.epoch + plus;
                 self.epoch = epoch.max(self.epoch);
-                self.misbehave(0, &ToProxy::Announce(announcement(0, epoch, &members)));
+                self.misbehave(0, &MemberToProxy::Announce(announcement(0, epoch, &members)));
             }
             Op::Forge(client) => {
                 let forged = announcement(7, self.epoch + 1, &[0, 1, 2]);
-                self.misbehave(client, &ToProxy::Announce(forged));
+                self.misbehave(client, &MemberToProxy::Announce(forged));
             }
-            Op::Join(client) => self.misbehave(client, &ToProxy::Join(vec![1; 100])),
+            Op::Join(client) => self.misbehave(client, &MemberToProxy::Join(vec![1; 100])),
             Op::JoinAnswer(client) => {
                 let key = super::world::secret(7).public();
-                self.misbehave(client, &ToProxy::JoinAnswer { key, answer: vec![2; 65] });
+                self.misbehave(client, &MemberToProxy::JoinAnswer { key, answer: vec![2; 65] });
             }
             Op::Notice(client, byte) => {
-                self.misbehave(client, &ToProxy::Notice(vec![byte; 77]));
+                self.misbehave(client, &MemberToProxy::Notice(vec![byte; 77]));
             }
             Op::Bytes(client, bytes) => {
                 self.misbehaved[client] = true;
@@ -101,18 +101,18 @@ impl Test {
             }
             Op::Request(client, back) => {
                 let round = world.last_round().saturating_sub(back);
-                let request = ToProxy::Request { round, nonce: [0; 16], body: vec![0; 40] };
+                let request = MemberToProxy::Request { round, nonce: [0; 16], body: vec![0; 40] };
                 self.misbehave(client, &request);
             }
         }
         for (client, it) in self.world.clients.iter().enumerate() {
-            use crate::wire::Refusal::Removed;
+            use crate::wire::ProxyRefusal::Removed;
             let is_fair = it.refused.is_none_or(|refusal| refusal == Removed);
             assert!(is_fair || self.misbehaved[client], "{client} was refused: {:?}", it.refused);
         }
     }
 
-    fn misbehave(&mut self, client: usize, message: &ToProxy) {
+    fn misbehave(&mut self, client: usize, message: &MemberToProxy) {
         self.misbehaved[client] = true;
         self.world.send(client, message);
     }
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn nobody_is_disturbed(seed: u64, ops in vec(op(), 1..150)) {
         let world = World::of_members(seed, 5);
-        prop_assert_eq!(world.clients[0].standing, Some(Standing::Administrator));
+        prop_assert_eq!(world.clients[0].standing, Some(MembershipStatus::Administrator));
         let mut test = Test { world, epoch: 1, misbehaved: [false; CLIENTS] };
         for op in ops {
             test.perform(op);

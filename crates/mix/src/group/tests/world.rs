@@ -4,33 +4,33 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
-use super::super::{Group, GroupSettings, Job, MIN_AUDIT_ROUNDS};
+use super::super::{GroupJob, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use super::plain;
-use crate::engine::EngineName;
+use crate::engine::MixEngineName;
 use crate::membership::announcement_fixture;
 use crate::round::{Participant, RoundStart};
-use crate::wire::{Refusal, Standing, Terms, ToMember, ToProxy};
-use crate::{Mailbox, Shape};
+use crate::wire::{MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember};
+use crate::{Mailbox, MailboxShape};
 
 /// The clients of a world; client 0 is the administrator.
 pub(super) const CLIENTS: usize = 8;
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) const LEAST: Duration = Duration::from_millis(200);
 
-pub(super) fn settings() -> GroupSettings {
-    let shape = Shape::new(6, 2, 1, 3, 64).unwrap();
-    GroupSettings {
+pub(super) fn settings() -> MixGroupSettings {
+    let shape = MailboxShape::new(6, 2, 1, 3, 64).unwrap();
+    MixGroupSettings {
         name: "friends".parse().unwrap(),
         administrator: secret(0).public(),
-        terms: Terms::new(EngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        terms: MixTerms::new(MixEngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 
-pub(super) fn secret(client: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(client + 1).unwrap(); 32])
+pub(super) fn secret(client: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(client + 1).unwrap(); 32])
 }
 
 pub(super) fn announcement(by: usize, epoch: u32, members: &[usize]) -> Vec<u8> {
@@ -39,10 +39,10 @@ pub(super) fn announcement(by: usize, epoch: u32, members: &[usize]) -> Vec<u8> 
 }
 
 pub(super) struct World {
-    pub(super) group: Group,
+    pub(super) group: MixGroup,
     pub(super) now: Instant,
     /// Jobs that have not been run.
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<GroupJob>,
     pub(super) clients: Vec<Client>,
     pub(super) stored: Option<Vec<u8>>,
     next_connection: u64,
@@ -62,14 +62,14 @@ pub(super) struct World {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) connection: Option<u64>,
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<MembershipStatus>,
     /// What it has sent and the proxy has not got.
     pub(super) outbox: VecDeque<Vec<u8>>,
     /// A silent client takes messages, and answers no round.
     pub(super) is_silent: bool,
     /// All that it got, without rounds, answers and set-up.
-    pub(super) received: Vec<ToMember>,
-    pub(super) refused: Option<Refusal>,
+    pub(super) received: Vec<ProxyToMember>,
+    pub(super) refused: Option<ProxyRefusal>,
     /// Rounds that it has taken part in.
     pub(super) rounds: Vec<u64>,
     exchange: Option<(RoundStart, [u8; 16], Vec<u16>)>,
@@ -79,7 +79,7 @@ pub(super) struct Client {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            group: Group::with_engines(settings(), None, [7; 32], plain::new).unwrap(),
+            group: MixGroup::with_engines(settings(), None, [7; 32], plain::new).unwrap(),
             now: Instant::now(),
             jobs: Vec::new(),
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
@@ -99,7 +99,7 @@ impl World {
         let mut world = Self::new(seed);
         world.connect(0);
         let all: Vec<_> = (0..members).collect();
-        world.send(0, &ToProxy::Announce(announcement(0, 1, &all)));
+        world.send(0, &MemberToProxy::Announce(announcement(0, 1, &all)));
         (1..members).for_each(|client| world.connect(client));
         world.settle();
         world
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// The client sends a message, which the proxy gets when it is delivered.
-    pub(super) fn send(&mut self, client: usize, message: &ToProxy) {
+    pub(super) fn send(&mut self, client: usize, message: &MemberToProxy) {
         if self.clients[client].connection.is_some() {
             self.clients[client].outbox.push_back(message.encode());
         }
@@ -185,7 +185,7 @@ impl World {
     /// The proxy is killed, and begins again with what it has stored. All connections end.
     pub(super) fn restart(&mut self) {
         let stored = self.stored.as_deref();
-        self.group = Group::with_engines(settings(), stored, [8; 32], plain::new).unwrap();
+        self.group = MixGroup::with_engines(settings(), stored, [8; 32], plain::new).unwrap();
         self.jobs.clear();
         self.restarted_after = self.starts.keys().next_back().copied().unwrap_or(0);
         for client in &mut self.clients {
@@ -211,35 +211,35 @@ impl World {
             let Some(client) = client else { continue };
             let is_welcomed = self.clients[client].standing.is_some();
             let terms = is_welcomed.then_some(settings().terms);
-            let message = ToMember::decode(&transmit.message, terms.as_ref()).unwrap();
-            assert_eq!(transmit.is_last, matches!(message, ToMember::Refused(_)));
+            let message = ProxyToMember::decode(&transmit.message, terms.as_ref()).unwrap();
+            assert_eq!(transmit.is_last, matches!(message, ProxyToMember::Refused(_)));
             self.handle(client, message);
         }
     }
 
-    fn handle(&mut self, client: usize, message: ToMember) {
+    fn handle(&mut self, client: usize, message: ProxyToMember) {
         let it = &mut self.clients[client];
         match message {
-            ToMember::SetUp(message) => {
+            ProxyToMember::SetUp(message) => {
                 assert_eq!(message, plain::FROM_PROXY);
-                it.outbox.push_back(ToProxy::SetUp(plain::FROM_MEMBER.to_vec()).encode());
+                it.outbox.push_back(MemberToProxy::SetUp(plain::FROM_MEMBER.to_vec()).encode());
             }
-            ToMember::Round { start, opening } => self.handle_round(client, start, &opening),
-            ToMember::Answer { round, body } => self.handle_answer(client, round, &body),
-            ToMember::Late { round } => {
+            ProxyToMember::Round { start, opening } => self.handle_round(client, start, &opening),
+            ProxyToMember::Answer { round, body } => self.handle_answer(client, round, &body),
+            ProxyToMember::Late { round } => {
                 let (start, nonce, _) = it.exchange.take().expect("late without an exchange");
                 assert_eq!(start.round, round);
                 self.late.push((round, nonce));
             }
-            ToMember::Welcome { standing, epoch, .. } => {
+            ProxyToMember::Welcome { standing, epoch, .. } => {
                 (it.standing, it.epoch) = (Some(standing), epoch);
                 it.received.push(message);
             }
-            ToMember::Refused(refusal) => {
+            ProxyToMember::Refused(refusal) => {
                 (it.connection, it.refused) = (None, Some(refusal));
                 it.outbox.clear();
             }
-            ToMember::Announcement(ref bytes) => {
+            ProxyToMember::Announcement(ref bytes) => {
                 let number = u32::from_be_bytes(*bytes[1..].first_chunk().unwrap());
                 assert!(number >= it.epoch, "announcements come in order");
                 it.epoch = number;
@@ -270,7 +270,7 @@ impl World {
         let body = plain::request(opening, &update, &reads);
         let round = start.round;
         if !it.is_silent {
-            it.outbox.push_back(ToProxy::Request { round, nonce, body }.encode());
+            it.outbox.push_back(MemberToProxy::Request { round, nonce, body }.encode());
         }
         it.exchange = Some((start, nonce, reads));
         self.updates.insert((round, nonce), update);

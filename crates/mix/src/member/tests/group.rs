@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
 use crate::{
-    Conversations, Epoch, Exchange, GroupKey, Mailbox, Member, MemberInfo, Participant, ReadRound,
-    RoundStart, Shape,
+    Conversations, GroupMember, Mailbox, MailboxShape, MemberEpoch, MemberExchange, MixGroupKey,
+    MixMember, Participant, ReadRound, RoundStart,
 };
 
 pub(super) struct Proxy {
-    pub(super) shape: Shape,
+    pub(super) shape: MailboxShape,
     pub(super) epoch: u32,
     pub(super) round: u64,
     pub(super) closed: Option<(ReadRound, Mailbox)>,
@@ -19,7 +19,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: MailboxShape) -> Self {
         let open = Mailbox::new(&shape);
         Self { shape, epoch: 1, round: 1, closed: None, open, participants: Vec::new() }
     }
@@ -29,13 +29,13 @@ impl Proxy {
         RoundStart { epoch: self.epoch, round: self.round, read }
     }
 
-    pub(super) fn hand_in(&mut self, member: u16, exchange: &Exchange) {
+    pub(super) fn hand_in(&mut self, member: u16, exchange: &MemberExchange) {
         self.open.add(&exchange.update);
         self.participants.push(Participant { member, nonce: exchange.nonce });
         self.participants.sort_unstable_by_key(|it| it.member);
     }
 
-    pub(super) fn slots(&self, exchange: &Exchange) -> Vec<Vec<u8>> {
+    pub(super) fn slots(&self, exchange: &MemberExchange) -> Vec<Vec<u8>> {
         assert_eq!(exchange.reads.len(), self.shape.reads());
         let empty = Mailbox::new(&self.shape);
         let mailbox = self.closed.as_ref().map_or(&empty, |(_, mailbox)| mailbox);
@@ -61,10 +61,10 @@ impl Proxy {
     }
 }
 
-pub(super) fn identity(number: usize) -> Arc<SecretKey> {
+pub(super) fn identity(number: usize) -> Arc<IdentitySecretKey> {
     let mut random = [7; 32];
     random[..8].copy_from_slice(&(number as u64).to_be_bytes());
-    Arc::new(SecretKey::new(&random))
+    Arc::new(IdentitySecretKey::new(&random))
 }
 
 pub(super) fn name(number: usize) -> String {
@@ -72,28 +72,33 @@ pub(super) fn name(number: usize) -> String {
 }
 
 /// The group key of an epoch of the tests.
-pub(super) fn group_key(epoch: u32) -> GroupKey {
+pub(super) fn group_key(epoch: u32) -> MixGroupKey {
     let mut key = [3; 32];
     key[..4].copy_from_slice(&epoch.to_be_bytes());
-    GroupKey::new(key)
+    MixGroupKey::new(key)
 }
 
 /// An epoch with these people, as one of them sees it.
-pub(super) fn epoch(number: u32, shape: Shape, people: &[usize], own: usize) -> Epoch {
-    let info = |&person: &usize| MemberInfo { name: name(person), key: identity(person).public() };
+pub(super) fn epoch(number: u32, shape: MailboxShape, people: &[usize], own: usize) -> MemberEpoch {
+    let info = |&person: &usize| GroupMember { name: name(person), key: identity(person).public() };
     let members = people.iter().map(info).collect();
-    Epoch::new(number, shape, &identity(own).public(), group_key(number), members).unwrap()
+    MemberEpoch::new(number, shape, &identity(own).public(), group_key(number), members).unwrap()
 }
 
 /// One of these people, with conversations and a seed.
-pub(super) fn member(epoch: Epoch, own: usize, conversations: Conversations, seed: u64) -> Member {
+pub(super) fn member(
+    epoch: MemberEpoch,
+    own: usize,
+    conversations: Conversations,
+    seed: u64,
+) -> MixMember {
     let mut bytes = [9; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    Member::new(identity(own), epoch, conversations, 0, bytes)
+    MixMember::new(identity(own), epoch, conversations, 0, bytes)
 }
 
 /// A group of `shape.members()` in its first epoch.
-pub(super) fn group(shape: Shape) -> (Proxy, Vec<Member>) {
+pub(super) fn group(shape: MailboxShape) -> (Proxy, Vec<MixMember>) {
     let people: Vec<usize> = (0..shape.members()).collect();
     let new = |&own: &usize| {
         let conversations = Conversations::new(1000 + own as u64);
@@ -103,7 +108,7 @@ pub(super) fn group(shape: Shape) -> (Proxy, Vec<Member>) {
 }
 
 /// A round in which all take part and nothing is lost.
-pub(super) fn run_round(proxy: &mut Proxy, members: &mut [Member]) -> Vec<Exchange> {
+pub(super) fn run_round(proxy: &mut Proxy, members: &mut [MixMember]) -> Vec<MemberExchange> {
     let start = proxy.start();
     let mut exchanges = Vec::new();
     for (number, member) in (0..).zip(members.iter_mut()) {

@@ -1,10 +1,13 @@
 //! Single rounds: what is delivered, refused and noticed.
 
 use super::group::{Proxy, epoch, group, member, name, run_round};
-use crate::{Conversations, Event, Member, MemberError, MessageId, SendError, Shape};
+use crate::{
+    ChatMessageId, Conversations, MailboxShape, MemberEvent, MemberSendError, MixMember,
+    MixMemberError,
+};
 
-fn shape() -> Shape {
-    Shape::new(4, 3, 1, 4, 128).unwrap()
+fn shape() -> MailboxShape {
+    MailboxShape::new(4, 3, 1, 4, 128).unwrap()
 }
 
 #[test]
@@ -27,17 +30,17 @@ fn a_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_later() {
     // Two of three others are read in each round.
     let (from, text) = (name(0), "hello".to_owned());
     assert!(events[0].0 <= 4, "{events:?}");
-    assert_eq!((events[0].1, &events[0].2), (2, &Event::Message { from, text }));
+    assert_eq!((events[0].1, &events[0].2), (2, &MemberEvent::Message { from, text }));
     assert_eq!(events[1].0, events[0].0 + 2);
-    assert_eq!((events[1].1, &events[1].2), (0, &Event::Delivered { id, to: name(2) }));
+    assert_eq!((events[1].1, &events[1].2), (0, &MemberEvent::Delivered { id, to: name(2) }));
 }
 
 /// In which rounds after it was sent a message to the second of these members arrives.
-fn rounds_to_arrive(proxy: &mut Proxy, members: &mut [Member]) -> usize {
+fn rounds_to_arrive(proxy: &mut Proxy, members: &mut [MixMember]) -> usize {
     members[0].send(&name(1), "text").unwrap();
-    let arrives = |members: &mut [Member]| {
+    let arrives = |members: &mut [MixMember]| {
         let mut events = std::iter::from_fn(|| members[1].poll_event());
-        events.any(|event| matches!(event, Event::Message { .. }))
+        events.any(|event| matches!(event, MemberEvent::Message { .. }))
     };
     let rounds = (1..100).find(|_| {
         run_round(proxy, members);
@@ -48,7 +51,7 @@ fn rounds_to_arrive(proxy: &mut Proxy, members: &mut [Member]) -> usize {
 
 #[test]
 fn a_new_conversation_is_noticed_soon_and_then_read_in_each_round() {
-    let (mut proxy, mut members) = group(Shape::new(50, 2, 1, 9, 256).unwrap());
+    let (mut proxy, mut members) = group(MailboxShape::new(50, 2, 1, 9, 256).unwrap());
     run_round(&mut proxy, &mut members);
     // Seven of 49 others are read in each round. The first round writes.
     let first = rounds_to_arrive(&mut proxy, &mut members);
@@ -63,23 +66,24 @@ fn a_new_conversation_is_noticed_soon_and_then_read_in_each_round() {
 #[test]
 fn what_cannot_be_sent_is_refused() {
     let (mut proxy, mut members) = group(shape());
-    let unknown = |name: &str| Err(SendError::Unknown(name.to_owned()));
+    let unknown = |name: &str| Err(MemberSendError::Unknown(name.to_owned()));
     assert_eq!(members[0].send("nobody", "text"), unknown("nobody"));
     assert_eq!(members[0].send(&name(0), "text"), unknown(&name(0)));
-    assert_eq!(members[0].send(&name(1), ""), Err(SendError::Empty));
+    assert_eq!(members[0].send(&name(1), ""), Err(MemberSendError::Empty));
     let long = "x".repeat(crate::MAX_TEXT_LEN + 1);
-    assert_eq!(members[0].send(&name(1), &long), Err(SendError::TooLong(long.len())));
+    assert_eq!(members[0].send(&name(1), &long), Err(MemberSendError::TooLong(long.len())));
     assert!(
-        (1..100).any(|_| members[0].send(&name(1), &long[1..]) == Err(SendError::Full(name(1))))
+        (1..100)
+            .any(|_| members[0].send(&name(1), &long[1..]) == Err(MemberSendError::Full(name(1))))
     );
     assert!(members[0].send(&name(2), &long[1..]).is_ok());
     members[1].least_participants = 4;
-    let refused = |participants| Err(SendError::AnonymitySet { participants, least: 4 });
+    let refused = |participants| Err(MemberSendError::AnonymitySet { participants, least: 4 });
     assert_eq!(members[1].send(&name(2), "text"), refused(0));
     for _ in 0..2 {
         run_round(&mut proxy, &mut members);
     }
-    assert_eq!(members[1].send(&name(2), "text"), Ok(MessageId(1)));
+    assert_eq!(members[1].send(&name(2), "text"), Ok(ChatMessageId(1)));
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn nothing_is_written_while_too_few_take_part() {
     assert_eq!(members[0].anonymity_set(), 3);
     assert!(members[0].send(&name(1), "text").is_ok());
     members[0].least_participants = 4;
-    let is_written = |alice: &Member| alice.conversations().iter().any(|(_, it)| it.has_sent());
+    let is_written = |alice: &MixMember| alice.conversations().iter().any(|(_, it)| it.has_sent());
     for _ in 0..20 {
         run_round(&mut proxy, &mut members[..3]);
     }
@@ -115,13 +119,13 @@ fn starts_that_cannot_be_are_refused() {
         change(&mut start);
         members[0].handle_round(&start, true).err()
     };
-    assert_eq!(refused(&|it| it.epoch = 2), Some(MemberError::Epoch { epoch: 2, own: 1 }));
-    assert_eq!(refused(&|it| it.round = 3), Some(MemberError::Round { round: 3, last: 4 }));
+    assert_eq!(refused(&|it| it.epoch = 2), Some(MixMemberError::Epoch { epoch: 2, own: 1 }));
+    assert_eq!(refused(&|it| it.round = 3), Some(MixMemberError::Round { round: 3, last: 4 }));
     for round in [2, 5, 6] {
-        let wrong = Some(MemberError::Read { round: 5, read: round });
+        let wrong = Some(MixMemberError::Read { round: 5, read: round });
         assert_eq!(refused(&|it| it.read.as_mut().unwrap().round = round), wrong);
     }
-    let wrong = Some(MemberError::Participants(4));
+    let wrong = Some(MixMemberError::Participants(4));
     let swap = |it: &mut crate::RoundStart| it.read.as_mut().unwrap().participants.swap(1, 2);
     assert_eq!(refused(&swap), wrong);
     let twice = |it: &mut crate::RoundStart| {
@@ -159,9 +163,9 @@ fn a_mailbox_of_another_round_is_noticed() {
             let exchange = member.handle_round(&start, true).unwrap();
             member.handle_slots(&proxy.slots(&exchange));
             if (attack, number) == (3, 3) {
-                assert_eq!(member.poll_event(), Some(Event::LeftOut { round: 2 }));
+                assert_eq!(member.poll_event(), Some(MemberEvent::LeftOut { round: 2 }));
             }
-            let noticed = Some(Event::NotOfThisRound { round: 2 });
+            let noticed = Some(MemberEvent::NotOfThisRound { round: 2 });
             assert_eq!(member.poll_event(), noticed, "attack {attack}");
             assert_eq!(member.poll_event(), None);
         }
@@ -171,7 +175,7 @@ fn a_mailbox_of_another_round_is_noticed() {
             run_round(&mut proxy, &mut members);
         }
         let text = "text".to_owned();
-        assert_eq!(members[1].poll_event(), Some(Event::Message { from: name(0), text }));
+        assert_eq!(members[1].poll_event(), Some(MemberEvent::Message { from: name(0), text }));
         assert_eq!(members[1].poll_event(), None);
     }
 }
@@ -190,7 +194,7 @@ fn an_old_mailbox_is_refused_also_after_a_restart() {
     proxy.closed = old;
     assert_eq!(
         bob.handle_round(&proxy.start(), true).err(),
-        Some(MemberError::Read { round: 5, read: 1 })
+        Some(MixMemberError::Read { round: 5, read: 1 })
     );
 }
 
@@ -201,7 +205,7 @@ fn slots_of_other_lengths_are_noticed() {
     for slots in [vec![], vec![vec![0; 128]; 3], vec![vec![0; 127]; 4]] {
         members[0].handle_round(&proxy.start(), true).unwrap();
         members[0].handle_slots(&slots);
-        assert_eq!(members[0].poll_event(), Some(Event::NotOfThisRound { round: 1 }));
+        assert_eq!(members[0].poll_event(), Some(MemberEvent::NotOfThisRound { round: 1 }));
     }
     // Of no exchange.
     members[0].handle_slots(&[]);

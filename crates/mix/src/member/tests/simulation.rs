@@ -6,19 +6,19 @@ use std::collections::{HashMap, HashSet};
 use fastrand::Rng;
 
 use super::group::{Proxy, epoch, member, name};
-use crate::{Conversations, Event, GivenUpReason, Member, MessageId, Shape};
+use crate::{ChatMessageId, Conversations, GivenUpReason, MailboxShape, MemberEvent, MixMember};
 
 const PEOPLE: usize = 8;
 
 /// Somebody who is a member now and then.
 struct Person {
-    member: Option<Member>,
+    member: Option<MixMember>,
     /// What the state file has.
     stored: Vec<u8>,
     generation: u64,
     /// Texts sent, by receiver, and the numbers of messages that were not yet delivered.
     sent: HashMap<String, Vec<String>>,
-    waiting: HashMap<MessageId, (String, String)>,
+    waiting: HashMap<ChatMessageId, (String, String)>,
     /// Texts that were given up, because the receiver was no member. They may have arrived before.
     given_up: HashSet<String>,
     /// Texts received, by sender.
@@ -35,7 +35,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, shape: Shape) -> Self {
+    fn new(seed: u64, shape: MailboxShape) -> Self {
         let person = |number: u64| Person {
             member: None,
             stored: Conversations::new(1 + number).to_bytes().to_vec(),
@@ -161,25 +161,25 @@ impl Person {
     fn show(&mut self) {
         while let Some(event) = self.member.as_mut().unwrap().poll_event() {
             match event {
-                Event::Message { from, text } => {
+                MemberEvent::Message { from, text } => {
                     self.received.entry(from).or_default().push(text);
                 }
-                Event::Delivered { id, to } => {
+                MemberEvent::Delivered { id, to } => {
                     let delivered = self.waiting.remove(&id);
                     assert_eq!(delivered.map(|(to, _)| to), Some(to));
                 }
-                Event::GivenUp { id, reason, .. } => {
+                MemberEvent::GivenUp { id, reason, .. } => {
                     assert_eq!(reason, GivenUpReason::Removed);
                     self.given_up.insert(self.waiting.remove(&id).unwrap().1);
                 }
-                Event::NotOfThisRound { round } => panic!("round {round} was not right"),
-                Event::LeftOut { round } => panic!("left out of round {round}"),
+                MemberEvent::NotOfThisRound { round } => panic!("round {round} was not right"),
+                MemberEvent::LeftOut { round } => panic!("left out of round {round}"),
             }
         }
     }
 }
 
-fn simulate(seed: u64, shape: Shape, rounds: usize, lost: u32) {
+fn simulate(seed: u64, shape: MailboxShape, rounds: usize, lost: u32) {
     let mut world = World::new(seed, shape);
     for round in 0..rounds {
         for _ in 0..world.rng.usize(0..3) {
@@ -210,22 +210,22 @@ fn simulate(seed: u64, shape: Shape, rounds: usize, lost: u32) {
 
 #[test]
 fn no_message_is_lost_or_doubled_over_a_thousand_rounds() {
-    simulate(1, Shape::new(PEOPLE, 2, 1, 5, 128).unwrap(), 1000, 5);
+    simulate(1, MailboxShape::new(PEOPLE, 2, 1, 5, 128).unwrap(), 1000, 5);
 }
 
 #[test]
 fn nor_is_one_where_nothing_else_is_lost() {
-    simulate(2, Shape::new(PEOPLE, 1, 1, 3, 100).unwrap(), 1000, 0);
+    simulate(2, MailboxShape::new(PEOPLE, 1, 1, 3, 100).unwrap(), 1000, 0);
 }
 
 #[test]
 fn nor_is_one_where_a_third_is_lost_and_members_write_into_several_slots() {
-    simulate(3, Shape::new(PEOPLE, 7, 3, 9, 256).unwrap(), 1000, 33);
+    simulate(3, MailboxShape::new(PEOPLE, 7, 3, 9, 256).unwrap(), 1000, 33);
 }
 
 #[test]
 fn nor_is_one_for_many_seeds() {
     for seed in 10..40 {
-        simulate(seed, Shape::new(PEOPLE, 3, 2, 4, 64).unwrap(), 200, 15);
+        simulate(seed, MailboxShape::new(PEOPLE, 3, 2, 4, 64).unwrap(), 200, 15);
     }
 }

@@ -1,7 +1,7 @@
 //! What a member learns from slots of another that are not for it.
 
 use super::group::{group, name, run_round};
-use crate::{Event, Mailbox, Order, Participant, Shape};
+use crate::{Mailbox, MailboxShape, MemberEvent, Participant, SlotPermutation};
 
 const ROUNDS: usize = 2000;
 
@@ -12,7 +12,7 @@ struct Snooped {
 }
 
 fn snoop(talks: bool) -> Snooped {
-    let shape = Shape::new(3, 5, 2, 4, 64).unwrap();
+    let shape = MailboxShape::new(3, 5, 2, 4, 64).unwrap();
     let (mut proxy, mut members) = group(shape);
     let mut snooped = Snooped { bytes: Vec::new(), offsets: Vec::new() };
     let mut arrived = 0;
@@ -25,7 +25,7 @@ fn snoop(talks: bool) -> Snooped {
         let alice = Participant { member: 0, nonce: exchange.nonce };
         members[2].epoch().key().mask(proxy.round - 1, &alice).fill(&mut mask);
         mask.add(&exchange.update);
-        let order = Order::new(members[2].epoch().key(), proxy.round - 1, &shape);
+        let order = SlotPermutation::new(members[2].epoch().key(), proxy.round - 1, &shape);
         for offset in 0..5 {
             let slot = mask.slot(order.slot(0, offset));
             if slot.iter().any(|&byte| byte != 0) {
@@ -35,7 +35,7 @@ fn snoop(talks: bool) -> Snooped {
         }
         assert_eq!(snooped.offsets.len(), 2 * (round + 1), "s slots are written in each round");
         while let Some(event) = members[1].poll_event() {
-            arrived += usize::from(matches!(event, Event::Message { .. }));
+            arrived += usize::from(matches!(event, MemberEvent::Message { .. }));
         }
         assert_eq!(members[2].poll_event(), None);
     }

@@ -7,7 +7,7 @@ mod unprotected;
 
 use super::group::{group, name, run_round};
 use crate::pair::PairKeys;
-use crate::{Event, Mailbox, NONCE_LEN, Shape};
+use crate::{Mailbox, MailboxShape, MemberEvent, NONCE_LEN};
 use distinguisher::{accuracy, homogeneity};
 use unprotected::{Masks, Protections, encode, pairs_of};
 
@@ -17,8 +17,8 @@ const TRANSCRIPTS: usize = 900;
 /// Alice's slots, and all others'.
 const MEMBERS: usize = 5;
 
-fn shape() -> Shape {
-    Shape::new(MEMBERS, MEMBERS - 1, 1, 5, 64).unwrap()
+fn shape() -> MailboxShape {
+    MailboxShape::new(MEMBERS, MEMBERS - 1, 1, 5, 64).unwrap()
 }
 
 /// What the proxy sees in some rounds.
@@ -75,8 +75,9 @@ fn transcripts(protections: Protections) -> Vec<Transcript> {
     for (member, arrived) in members.iter_mut().zip(&mut arrived) {
         while let Some(event) = member.poll_event() {
             let from_alice = |from: &str| from == name(0);
-            *arrived +=
-                usize::from(matches!(event, Event::Message { from, .. } if from_alice(&from)));
+            *arrived += usize::from(
+                matches!(event, MemberEvent::Message { from, .. } if from_alice(&from)),
+            );
         }
     }
     assert_eq!(arrived[..4], [0, TRANSCRIPTS / 3, TRANSCRIPTS / 3, 0]);

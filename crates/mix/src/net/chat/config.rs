@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use keys::PublicKey;
-use service::config::{Key, Keys, Problems, key, read};
-use transport::Choice;
+use keys::IdentityPublicKey;
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, key, read};
+use transport::TransportChoice;
 
-use crate::membership::{GroupAddress, Name};
+use crate::membership::{GroupAddress, MemberName};
 use crate::wire::GroupName;
 
 /// The keys of the configuration.
-pub const KEYS: Keys = Keys(&[CHAT_KEYS]);
+pub const KEYS: ConfigKeys = ConfigKeys(&[CHAT_KEYS]);
 
-const CHAT_KEYS: &[Key] = &[
+const CHAT_KEYS: &[ConfigKey] = &[
     key("", "identity", "\"alice.key\""),
     key("", "name", "\"alice\""),
     key("", "proxy", "\"mix.example:6700\""),
@@ -41,25 +41,25 @@ const STAY: u64 = 100;
 
 /// The settings of a chat. Paths are relative to the configuration unless absolute.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct ChatConfig {
     /// The directory of the configuration.
     pub config_dir: PathBuf,
     /// The file of the identity key.
     pub identity: PathBuf,
     /// The member's own name.
-    pub name: Name,
+    pub name: MemberName,
     /// The proxy's address: `HOST:PORT`, or several, for `micss`, separated by commas.
     pub proxy: String,
     /// Its key.
-    pub proxy_key: PublicKey,
+    pub proxy_key: IdentityPublicKey,
     /// The group's name.
     pub group: GroupName,
     /// The administrator's key, which may be the own one.
-    pub administrator: PublicKey,
+    pub administrator: IdentityPublicKey,
     /// The directory of the state.
     pub state: PathBuf,
     /// By which transport the proxy is reached.
-    pub transport: Choice,
+    pub transport: TransportChoice,
     /// The least number of participants with which a message is sent.
     pub least_anonymity: usize,
     /// Whether messages are kept, encrypted, in the state.
@@ -69,7 +69,7 @@ pub struct Config {
     pub stay: u64,
 }
 
-impl Config {
+impl ChatConfig {
     /// Where the group is.
     pub fn address(&self) -> GroupAddress {
         GroupAddress {
@@ -84,13 +84,13 @@ impl Config {
     ///
     /// # Errors
     /// When it is wrong: all its problems.
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let text = |name: &str| table.require(name).and_then(|value| value.text());
             let key = |name: &str| table.require(name).and_then(|value| value.parsed());
             let (identity, proxy) = (text("identity"), text("proxy"));
             let name = table.require("name").and_then(|value| {
-                let name = Name::new(value.text()?);
+                let name = MemberName::new(value.text()?);
                 name.map_err(|error| value.refuse(error.to_string(), "as in: name = \"alice\""))
                     .ok()
             });
@@ -99,13 +99,15 @@ impl Config {
             let state = text("state");
             let transport = match table.get("transport") {
                 // Several addresses are for micss, which no other name stands for.
-                None if proxy.is_some_and(|proxy| proxy.contains(',')) => Some(Choice::Auto),
-                None => Some(Choice::Named("tcp")),
+                None if proxy.is_some_and(|proxy| proxy.contains(',')) => {
+                    Some(TransportChoice::Auto)
+                }
+                None => Some(TransportChoice::Named("tcp")),
                 Some(value) => value.parsed(),
             };
             let least_anonymity = match table.get("least_anonymity") {
                 None => Some(LEAST_ANONYMITY),
-                Some(value) => value.whole_in(2..=1024),
+                Some(value) => value.integer_in(2..=1024),
             };
             let history = match table.get("history") {
                 None => Some(false),
@@ -113,7 +115,7 @@ impl Config {
             };
             let stay = match table.get("stay") {
                 None => Some(STAY),
-                Some(value) => value.whole_in(1..=1_000_000),
+                Some(value) => value.integer_in(1..=1_000_000),
             };
             Some(Self {
                 config_dir: PathBuf::new(),
@@ -145,11 +147,11 @@ mod tests {
              proxy_key = \"{key}\"\nadministrator = \"{key}\"\ngroup = \"friends\"\n\
              state = \"a.state\"\n"
         );
-        let config = Config::from_toml(&right).unwrap();
+        let config = ChatConfig::from_toml(&right).unwrap();
         assert_eq!((config.least_anonymity, config.history, config.stay), (3, false, 100));
         let wrong = right.replace("friends", "a b")
             + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\nstay = 0\n";
-        let problems = Config::from_toml(&wrong).unwrap_err();
+        let problems = ChatConfig::from_toml(&wrong).unwrap_err();
         let found: Vec<String> = problems.iter().map(|problem| problem.key.to_string()).collect();
         assert_eq!(found, ["group", "transport", "least_anonymity", "history", "stay"]);
     }

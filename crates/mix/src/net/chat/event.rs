@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::client::ClientStatus;
+use crate::client::MixClientStatus;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ChatEvent {
     /// There is a connection to the proxy.
     Connected,
     /// There is none; the next attempt is after this time.
@@ -17,7 +17,7 @@ pub enum Event {
         again_in: Duration,
     },
     /// The status has changed.
-    Status(ClientStatus),
+    Status(MixClientStatus),
     /// A message was taken, and is sent until it is delivered.
     Queued {
         /// Its number.
@@ -73,12 +73,12 @@ pub enum Event {
     Warning(String),
     /// The chat has ended: nothing else happens.
     Ended {
-        /// Why, unless [`super::Command::Stop`] or [`super::Command::Finish`] has ended it.
+        /// Why, unless [`super::ChatCommand::Stop`] or [`super::ChatCommand::Finish`] has ended it.
         why: Option<String>,
     },
 }
 
-impl Event {
+impl ChatEvent {
     /// Whether it is the end of the chat.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Ended { .. })

@@ -19,7 +19,7 @@ const HEAD_LEN: usize = 8 + 1 + 1;
 
 /// A message that was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ChatHistoryEntry {
     /// When it was sent or arrived, to the microsecond.
     pub at: SystemTime,
     /// Whether it was sent, and not received.
@@ -32,7 +32,7 @@ pub struct Said {
 
 /// Why there is no history.
 #[derive(Debug, thiserror::Error)]
-pub enum HistoryError {
+pub enum ChatHistoryError {
     /// It cannot be read or written.
     #[error("history {}: {source}", .path.display())]
     Io {
@@ -48,7 +48,7 @@ pub enum HistoryError {
 
 /// A history that is open. Each entry is sealed for its place, so that entries cannot be removed or
 /// exchanged, but at the end.
-pub(super) struct History {
+pub(super) struct ChatHistory {
     file: File,
     path: PathBuf,
     key: StateKey,
@@ -57,7 +57,7 @@ pub(super) struct History {
     len: u64,
 }
 
-impl History {
+impl ChatHistory {
     /// Opens the history of a member, which may be empty. Also returns its last entries, `max` at
     /// most. What an interrupted write has left is cut off.
     ///
@@ -67,9 +67,9 @@ impl History {
         folder: &StateFolder,
         key: StateKey,
         max: usize,
-    ) -> Result<(Self, Vec<Said>), HistoryError> {
+    ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatHistoryError> {
         let path = folder.path().join(FILE);
-        let failed = |source| HistoryError::Io { path: path.clone(), source };
+        let failed = |source| ChatHistoryError::Io { path: path.clone(), source };
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
@@ -93,14 +93,14 @@ impl History {
     ///
     /// # Errors
     /// When it cannot be written. Then nothing of it is left.
-    pub(super) fn add(&mut self, said: &Said) -> Result<(), HistoryError> {
+    pub(super) fn add(&mut self, said: &ChatHistoryEntry) -> Result<(), ChatHistoryError> {
         let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entry = [&len.to_be_bytes()[..], &sealed].concat();
         let written = self.file.write_all(&entry).and_then(|()| self.file.sync_data());
         written.map_err(|source| {
             let _ = self.file.set_len(self.len);
-            HistoryError::Io { path: self.path.clone(), source }
+            ChatHistoryError::Io { path: self.path.clone(), source }
         })?;
         (self.count, self.len) = (self.count + 1, self.len + entry.len() as u64);
         Ok(())
@@ -134,7 +134,7 @@ fn read_whole(file: &mut File, to: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-fn encode(said: &Said) -> Vec<u8> {
+fn encode(said: &ChatHistoryEntry) -> Vec<u8> {
     let since = said.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
     let name = &said.name.as_bytes()[..said.name.len().min(255)];
@@ -143,13 +143,13 @@ fn encode(said: &Said) -> Vec<u8> {
     [&micros.to_be_bytes()[..], &head, name, said.text.as_bytes()].concat()
 }
 
-fn decode(entry: &[u8]) -> Option<Said> {
+fn decode(entry: &[u8]) -> Option<ChatHistoryEntry> {
     let (head, rest) = entry.split_first_chunk::<HEAD_LEN>()?;
     let (micros, [is_own, len]) = head
         .split_first_chunk::<8>()
         .map(|(micros, rest)| (u64::from_be_bytes(*micros), [rest[0], rest[1]]))?;
     let (name, text) = rest.split_at_checked(usize::from(len))?;
-    Some(Said {
+    Some(ChatHistoryEntry {
         at: SystemTime::UNIX_EPOCH + Duration::from_micros(micros),
         is_own: is_own == 1,
         name: String::from_utf8(name.to_vec()).ok()?,
@@ -161,17 +161,17 @@ fn decode(entry: &[u8]) -> Option<Said> {
 mod tests {
     use std::fs;
 
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     use super::*;
 
-    fn said(text: &str) -> Said {
+    fn said(text: &str) -> ChatHistoryEntry {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        Said { at, is_own: text.len() == 1, name: "bob".into(), text: text.into() }
+        ChatHistoryEntry { at, is_own: text.len() == 1, name: "bob".into(), text: text.into() }
     }
 
-    fn open(folder: &StateFolder, max: usize) -> (History, Vec<Said>) {
-        History::open(folder, StateKey::new(&SecretKey::new(&[1; 32])), max).unwrap()
+    fn open(folder: &StateFolder, max: usize) -> (ChatHistory, Vec<ChatHistoryEntry>) {
+        ChatHistory::open(folder, StateKey::new(&IdentitySecretKey::new(&[1; 32])), max).unwrap()
     }
 
     #[test]

@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use super::super::state::{StateFolder, StateKey};
-use super::event::Event;
-use super::history::{History, Said};
+use super::event::ChatEvent;
+use super::history::{ChatHistory, ChatHistoryEntry};
 
 /// The file of the client's state.
 pub(super) const FILE: &str = "state";
 
 const ENDED: &str = "the thread that writes has ended";
 
-enum Work {
+enum ChatOutputTask {
     State(Zeroizing<Vec<u8>>),
-    Entry(Said),
-    Tell(Event),
-    Show(Event),
+    Entry(ChatHistoryEntry),
+    Tell(ChatEvent),
+    Show(ChatEvent),
 }
 
 /// What has been done.
-pub(super) enum Done {
+pub(super) enum ChatOutputResult {
     /// A state is on the disk.
     Stored,
     /// A state was not written, for this reason, in one line. The one before is on the disk.
@@ -43,34 +43,34 @@ pub(super) enum Done {
 
 /// The thread. Its queue needs no bound: the session adds one state at a time, events only after
 /// those before were told, and entries only of messages that the client has taken.
-pub(super) struct Output {
-    work: Sender<Work>,
-    done: Receiver<Done>,
+pub(super) struct ChatOutput {
+    work: Sender<ChatOutputTask>,
+    done: Receiver<ChatOutputResult>,
     thread: JoinHandle<()>,
     /// Events that were not told yet.
-    untold: usize,
+    pending_events: usize,
     /// Whether events are told.
     is_open: bool,
 }
 
 /// What the thread works with.
-pub(super) struct Writer<F> {
+pub(super) struct ChatOutputWriter<F> {
     pub(super) folder: StateFolder,
     pub(super) key: StateKey,
-    pub(super) history: Option<History>,
+    pub(super) history: Option<ChatHistory>,
     /// Whether nothing is told any more.
     pub(super) is_closed: bool,
     /// Called with what happens, until it fails; then with the end only.
     pub(super) tell: F,
 }
 
-impl Output {
-    /// Starts the thread. It calls `wake` when [`Output::poll_done`] has something.
+impl ChatOutput {
+    /// Starts the thread. It calls `wake` when [`ChatOutput::poll_done`] has something.
     ///
     /// # Errors
     /// If the system gives no thread.
     pub(super) fn start(
-        mut writer: Writer<impl FnMut(Event) -> Result<(), String> + Send + 'static>,
+        mut writer: ChatOutputWriter<impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static>,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let (work, waiting) = channel();
@@ -84,54 +84,56 @@ impl Output {
                 wake();
             }
         })?;
-        Ok(Self { work, done, thread, untold: 0, is_open: true })
+        Ok(Self { work, done, thread, pending_events: 0, is_open: true })
     }
 
     /// Replaces the stored state.
     pub(super) fn store(&self, state: Zeroizing<Vec<u8>>) {
-        self.send(Work::State(state));
+        self.send(ChatOutputTask::State(state));
     }
 
     /// Adds an entry to the history, if there is one.
-    pub(super) fn remember(&self, said: Said) {
-        self.send(Work::Entry(said));
+    pub(super) fn remember(&self, said: ChatHistoryEntry) {
+        self.send(ChatOutputTask::Entry(said));
     }
 
     /// Tells an event, after what was asked for before.
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: ChatEvent) {
         if self.is_open || event.is_end() {
-            self.untold += 1;
-            self.send(Work::Tell(event));
+            self.pending_events += 1;
+            self.send(ChatOutputTask::Tell(event));
         }
     }
 
-    /// Tells an event of the client, if [`Output::has_told`].
-    pub(super) fn show(&mut self, event: Event) {
-        self.untold += 1;
-        self.send(Work::Show(event));
+    /// Tells an event of the client, if [`ChatOutput::is_idle`].
+    pub(super) fn show(&mut self, event: ChatEvent) {
+        self.pending_events += 1;
+        self.send(ChatOutputTask::Show(event));
     }
 
     /// Whether all events were told, and others can be.
-    pub(super) fn has_told(&self) -> bool {
-        self.is_open && self.untold == 0
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_open && self.pending_events == 0
     }
 
     /// What has been done, if there is something new.
-    pub(super) fn poll_done(&mut self) -> Option<Done> {
+    pub(super) fn poll_done(&mut self) -> Option<ChatOutputResult> {
         let done = match self.done.try_recv() {
             Ok(done) => done,
-            Err(TryRecvError::Disconnected) if self.is_open => Done::Closed(ENDED.into()),
+            Err(TryRecvError::Disconnected) if self.is_open => {
+                ChatOutputResult::Closed(ENDED.into())
+            }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(self.count(done))
     }
 
     /// Waits until something has been done; until then at most.
-    pub(super) fn wait(&mut self, until: Instant) -> Option<Done> {
+    pub(super) fn wait(&mut self, until: Instant) -> Option<ChatOutputResult> {
         let done = match self.done.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(done) => done,
             Err(RecvTimeoutError::Timeout) => return None,
-            Err(RecvTimeoutError::Disconnected) => Done::NotStored(ENDED.into()),
+            Err(RecvTimeoutError::Disconnected) => ChatOutputResult::NotStored(ENDED.into()),
         };
         Some(self.count(done))
     }
@@ -143,46 +145,49 @@ impl Output {
         while !self.thread.is_finished() && self.wait(Instant::now() + limit).is_some() {}
     }
 
-    fn count(&mut self, done: Done) -> Done {
+    fn count(&mut self, done: ChatOutputResult) -> ChatOutputResult {
         match done {
-            Done::Told | Done::Shown => self.untold -= 1,
-            Done::Closed(_) => (self.untold, self.is_open) = (0, false),
+            ChatOutputResult::Told | ChatOutputResult::Shown => self.pending_events -= 1,
+            ChatOutputResult::Closed(_) => (self.pending_events, self.is_open) = (0, false),
             _ => {}
         }
         done
     }
 
-    fn send(&self, work: Work) {
+    fn send(&self, work: ChatOutputTask) {
         // If the thread has ended, `poll_done` says so.
         let _ = self.work.send(work);
     }
 }
 
-impl<F: FnMut(Event) -> Result<(), String>> Writer<F> {
-    fn run(&mut self, work: Work) -> Option<Done> {
+impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
+    fn run(&mut self, work: ChatOutputTask) -> Option<ChatOutputResult> {
         match work {
-            Work::Tell(event) => self.tell(event, Done::Told),
-            Work::Show(event) => self.tell(event, Done::Shown),
-            Work::State(state) => {
+            ChatOutputTask::Tell(event) => self.tell(event, ChatOutputResult::Told),
+            ChatOutputTask::Show(event) => self.tell(event, ChatOutputResult::Shown),
+            ChatOutputTask::State(state) => {
                 let sealed = self.key.seal(FILE, &state);
                 let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
-                Some(stored.map_or_else(|why| Done::NotStored(why.to_string()), |()| Done::Stored))
+                Some(stored.map_or_else(
+                    |why| ChatOutputResult::NotStored(why.to_string()),
+                    |()| ChatOutputResult::Stored,
+                ))
             }
             // What was not shown is in the history when it was.
-            Work::Entry(said) if self.is_closed && !said.is_own => None,
-            Work::Entry(said) => {
+            ChatOutputTask::Entry(said) if self.is_closed && !said.is_own => None,
+            ChatOutputTask::Entry(said) => {
                 let added = self.history.as_mut()?.add(&said);
-                added.err().map(|why| Done::NotRemembered(why.to_string()))
+                added.err().map(|why| ChatOutputResult::NotRemembered(why.to_string()))
             }
         }
     }
 
-    fn tell(&mut self, event: Event, done: Done) -> Option<Done> {
+    fn tell(&mut self, event: ChatEvent, done: ChatOutputResult) -> Option<ChatOutputResult> {
         if self.is_closed && !event.is_end() {
             return None;
         }
         let told = (self.tell)(event);
         self.is_closed = told.is_err();
-        Some(told.map_or_else(Done::Closed, |()| done))
+        Some(told.map_or_else(ChatOutputResult::Closed, |()| done))
     }
 }

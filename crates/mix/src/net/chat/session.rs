@@ -8,20 +8,25 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, io};
 
-use keys::{KeyError, SecretKey};
+use keys::{IdentitySecretKey, KeyFileError};
 use tracing::debug;
-use transport::{Closer, Messages, Options, Security, Writer, connect};
+use transport::{
+    ConnectionCloser, ConnectionOptions, ConnectionSecurity, ConnectionWriter, MessageStream,
+    connect,
+};
 use zeroize::Zeroizing;
 
-use super::super::outbox::{Outbox, STACK_LEN};
+use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::{StateFileError, StateFolder, StateKey};
-use super::config::Config;
-use super::event::Event;
-use super::history::{History, HistoryError, Said};
-use super::output::{Done, FILE, Output, Writer as OutputWriter};
-use crate::client::{Client, ClientEvent, ClientSendError, ClientSettings, ClientStatus};
-use crate::membership::{Invitation, Name};
-use crate::presence::{Action, Presence};
+use super::config::ChatConfig;
+use super::event::ChatEvent;
+use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
+use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter, FILE};
+use crate::client::{
+    MixClient, MixClientEvent, MixClientSendError, MixClientSettings, MixClientStatus,
+};
+use crate::membership::{Invitation, MemberName};
+use crate::presence::{Presence, PresenceAction};
 
 /// The inputs that wait for the client.
 const MAX_INPUTS: usize = 64;
@@ -53,7 +58,7 @@ const MAX_SHOWN: usize = 1_000;
 pub enum ChatError {
     /// The identity key cannot be read.
     #[error("identity: {0}")]
-    Identity(#[from] KeyError),
+    Identity(#[from] KeyFileError),
     /// The state cannot be used.
     #[error(transparent)]
     State(#[from] StateFileError),
@@ -62,7 +67,7 @@ pub enum ChatError {
     Client(String),
     /// The history cannot be used.
     #[error(transparent)]
-    History(#[from] HistoryError),
+    History(#[from] ChatHistoryError),
     /// The system gives no threads.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
@@ -73,7 +78,7 @@ pub enum ChatError {
 
 /// What a person asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ChatCommand {
     /// Sends a message.
     Say {
         /// The receiver.
@@ -82,9 +87,9 @@ pub enum Command {
         text: String,
     },
     /// Makes an invitation for a person of this name.
-    Invite(Name),
+    Invite(MemberName),
     /// Removes a member.
-    Remove(Name),
+    Remove(MemberName),
     /// Leaves the group.
     Leave,
     /// Ends the chat after the rounds that the configuration says, so that the proxy does not see
@@ -95,85 +100,85 @@ pub enum Command {
 }
 
 /// A chat that runs in a thread of its own. Dropped, it ends.
-pub struct Session {
-    inputs: SyncSender<Input>,
+pub struct ChatSession {
+    inputs: SyncSender<ChatInput>,
     thread: Option<JoinHandle<()>>,
 }
 
-enum Input {
-    Command(Command),
+enum ChatInput {
+    Command(ChatCommand),
     /// A connection, by its number, and what lets the next message be read, of this length at most.
-    Opened(u64, Writer, Closer, SyncSender<usize>),
+    Opened(u64, ConnectionWriter, ConnectionCloser, SyncSender<usize>),
     Received(u64, Vec<u8>),
     Ended(u64, String),
     /// The output has done something.
     OutputDone,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for ChatSession {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Session").finish_non_exhaustive()
+        out.debug_struct("ChatSession").finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl ChatSession {
     /// Begins a chat: reads the state, and connects. Who is no member yet needs an invitation,
     /// once: it is in the state then. `tell` is called with what happens, from one thread. If it
-    /// fails, in words, it is called again with [`Event::Ended`] only: what it was called with
-    /// counts as not shown, and the chat ends as by [`Command::Finish`]. Also returns the last
+    /// fails, in words, it is called again with [`ChatEvent::Ended`] only: what it was called with
+    /// counts as not shown, and the chat ends as by [`ChatCommand::Finish`]. Also returns the last
     /// messages of the history, if there is one.
     ///
     /// # Errors
     /// When something that the configuration names cannot be used.
     pub fn start(
-        config: &Config,
+        config: &ChatConfig,
         invitation: Option<Invitation>,
-        tell: impl FnMut(Event) -> Result<(), String> + Send + 'static,
-    ) -> Result<(Self, Vec<Said>), ChatError> {
+        tell: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
+    ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatError> {
         let (inputs, taken) = sync_channel(MAX_INPUTS);
         let to_self = inputs.clone();
-        let (driver, said) = Driver::new(config, invitation, tell, inputs.clone())?;
+        let (driver, said) = ChatDriver::new(config, invitation, tell, inputs.clone())?;
         let builder = thread::Builder::new().name("mix-chat".into());
         let thread = builder.spawn(move || driver.run(&taken, &to_self));
         Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, said))
     }
 
     /// Asks for something. What comes of it is told.
-    pub fn ask(&self, command: Command) {
+    pub fn send_command(&self, command: ChatCommand) {
         // If it has ended, that was told.
-        let _ = self.inputs.send(Input::Command(command));
+        let _ = self.inputs.send(ChatInput::Command(command));
     }
 }
 
-impl Drop for Session {
+impl Drop for ChatSession {
     fn drop(&mut self) {
-        self.ask(Command::Stop);
+        self.send_command(ChatCommand::Stop);
         let Some(thread) = self.thread.take() else { return };
         let _ = thread.join();
     }
 }
 
 /// The connection to the proxy.
-struct Link {
-    outbox: Outbox,
+struct ChatProxyConnection {
+    outbox: ConnectionOutbox,
     next: SyncSender<usize>,
 }
 
-struct Driver {
-    client: Client,
+struct ChatDriver {
+    client: MixClient,
     presence: Presence,
     /// The rounds until it leaves, if it does so by itself.
     stay: u64,
-    output: Output,
+    output: ChatOutput,
     has_history: bool,
     /// What a person is told when the state is stored.
-    answers: VecDeque<Event>,
+    answers: VecDeque<ChatEvent>,
     proxy: String,
-    options: Options,
-    link: Option<Link>,
+    options: ConnectionOptions,
+    link: Option<ChatProxyConnection>,
     /// The number of the connection.
     number: u64,
-    status: Option<ClientStatus>,
+    status: Option<MixClientStatus>,
     /// When the state is written again, if it could not be.
     store_again: Option<Instant>,
     /// Why it ends, if that is an error.
@@ -181,42 +186,42 @@ struct Driver {
 }
 
 /// Why the loop ends.
-struct End(Option<String>);
+struct ChatEnd(Option<String>);
 
-impl Driver {
+impl ChatDriver {
     fn new(
-        config: &Config,
+        config: &ChatConfig,
         invitation: Option<Invitation>,
-        tell: impl FnMut(Event) -> Result<(), String> + Send + 'static,
-        inputs: SyncSender<Input>,
-    ) -> Result<(Self, Vec<Said>), ChatError> {
+        tell: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
+        inputs: SyncSender<ChatInput>,
+    ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatError> {
         let in_dir = |path: &std::path::Path| config.config_dir.join(path);
-        let identity = Arc::new(SecretKey::read(&in_dir(&config.identity))?);
+        let identity = Arc::new(IdentitySecretKey::read(&in_dir(&config.identity))?);
         let folder = StateFolder::open(&in_dir(&config.state))?;
         let client = open_client(config, &identity, &folder, invitation)?;
         let (history, said) = if config.history {
-            let (history, said) = History::open(&folder, StateKey::new(&identity), MAX_SHOWN)?;
+            let (history, said) = ChatHistory::open(&folder, StateKey::new(&identity), MAX_SHOWN)?;
             (Some(history), said)
         } else {
             (None, Vec::new())
         };
-        let own = SecretKey::read(&in_dir(&config.identity))?;
-        let security = Security::pinned(own, vec![config.proxy_key]);
-        let options = Options {
+        let own = IdentitySecretKey::read(&in_dir(&config.identity))?;
+        let security = ConnectionSecurity::pinned(own, vec![config.proxy_key]);
+        let options = ConnectionOptions {
             transport: config.transport,
             timeout: Some(SILENCE),
-            ..Options::new(security)
+            ..ConnectionOptions::new(security)
         };
         let has_history = history.is_some();
         let writer =
             OutputWriter { folder, key: StateKey::new(&identity), history, is_closed: false, tell };
         // If there is no room, there are inputs, after which the output is asked anyway.
-        let wake = move || _ = inputs.try_send(Input::OutputDone);
+        let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
             client,
             presence: Presence::new(Instant::now()),
             stay: config.stay,
-            output: Output::start(writer, wake).map_err(ChatError::Threads)?,
+            output: ChatOutput::start(writer, wake).map_err(ChatError::Threads)?,
             has_history,
             answers: VecDeque::new(),
             proxy: config.proxy.clone(),
@@ -230,26 +235,26 @@ impl Driver {
         Ok((driver, said))
     }
 
-    fn run(mut self, inputs: &Receiver<Input>, to_self: &SyncSender<Input>) {
-        let End(why) = loop {
+    fn run(mut self, inputs: &Receiver<ChatInput>, to_self: &SyncSender<ChatInput>) {
+        let ChatEnd(why) = loop {
             self.drive();
             if let Err(end) = self.step(inputs, to_self) {
                 break end;
             }
         };
         // Before all else: what is to be written must not show in the time of the connection's end.
-        if let Some(Link { outbox, next }) = self.link.take() {
+        if let Some(ChatProxyConnection { outbox, next }) = self.link.take() {
             drop(next);
             outbox.finish(LAST_BYTES_TIMEOUT);
         }
-        self.settle();
+        self.wait_until_stored();
         let why = why.or(self.why.take());
-        self.output.tell(Event::Ended { why });
+        self.output.tell(ChatEvent::Ended { why });
         self.output.finish(LAST_STATE_TIMEOUT);
     }
 
     /// Waits for some time until the state is stored, and what depends on it is told.
-    fn settle(&mut self) {
+    fn wait_until_stored(&mut self) {
         let end = Instant::now() + LAST_STATE_TIMEOUT;
         let why = loop {
             if let Some(state) = self.client.poll_store() {
@@ -259,7 +264,7 @@ impl Driver {
                 return self.answer();
             }
             match self.output.wait(end) {
-                Some(Done::NotStored(why)) => break why,
+                Some(ChatOutputResult::NotStored(why)) => break why,
                 Some(done) => self.handle_done(done),
                 None => break "the disk does not answer".into(),
             }
@@ -270,29 +275,29 @@ impl Driver {
         self.why.get_or_insert(why);
     }
 
-    fn handle_done(&mut self, done: Done) {
+    fn handle_done(&mut self, done: ChatOutputResult) {
         match done {
-            Done::Stored => {
+            ChatOutputResult::Stored => {
                 self.client.handle_stored();
                 if self.store_again.take().is_some() {
-                    self.output.tell(Event::Note("the state can be written again".into()));
+                    self.output.tell(ChatEvent::Note("the state can be written again".into()));
                 }
             }
-            Done::NotStored(why) => {
+            ChatOutputResult::NotStored(why) => {
                 self.client.handle_not_stored();
                 if self.store_again.is_none() {
-                    self.output.tell(Event::Warning(format!(
+                    self.output.tell(ChatEvent::Warning(format!(
                         "{why}: until it can be written, nothing is sent, shown or taken"
                     )));
                 }
                 self.store_again = Some(Instant::now() + STORE_AGAIN);
             }
-            Done::NotRemembered(why) => {
-                self.output.tell(Event::Warning(format!("{why}: it misses what is said")));
+            ChatOutputResult::NotRemembered(why) => {
+                self.output.tell(ChatEvent::Warning(format!("{why}: it misses what is said")));
             }
-            Done::Shown => self.client.handle_shown(),
-            Done::Told => {}
-            Done::Closed(why) => {
+            ChatOutputResult::Shown => self.client.handle_shown(),
+            ChatOutputResult::Told => {}
+            ChatOutputResult::Closed(why) => {
                 // Those who read have gone, perhaps because of a message.
                 self.why.get_or_insert(why);
                 self.presence.leave_after(self.stay);
@@ -306,11 +311,15 @@ impl Driver {
     }
 
     /// Waits for the next input or deadline, and handles it.
-    fn step(&mut self, inputs: &Receiver<Input>, to_self: &SyncSender<Input>) -> Result<(), End> {
+    fn step(
+        &mut self,
+        inputs: &Receiver<ChatInput>,
+        to_self: &SyncSender<ChatInput>,
+    ) -> Result<(), ChatEnd> {
         let now = Instant::now();
         match self.presence.poll(now) {
-            Some(Action::Leave) => return Err(End(None)),
-            Some(Action::Connect) => return self.connect(to_self),
+            Some(PresenceAction::Leave) => return Err(ChatEnd(None)),
+            Some(PresenceAction::Connect) => return self.connect(to_self),
             None => {}
         }
         let presence = self.presence.poll_timeout();
@@ -326,58 +335,61 @@ impl Driver {
                 self.client.handle_timeout(Instant::now());
                 Ok(())
             }
-            Err(RecvTimeoutError::Disconnected) => Err(End(None)),
+            Err(RecvTimeoutError::Disconnected) => Err(ChatEnd(None)),
         }
     }
 
     /// Connects in a thread of its own, which then reads.
-    fn connect(&mut self, to_self: &SyncSender<Input>) -> Result<(), End> {
+    fn connect(&mut self, to_self: &SyncSender<ChatInput>) -> Result<(), ChatEnd> {
         self.number += 1;
         let (number, proxy) = (self.number, self.proxy.clone());
         let (options, inputs) = (self.options.clone(), to_self.clone());
         let work = move || {
             let why = read(number, &proxy, &options, &inputs);
-            let _ = inputs.send(Input::Ended(number, why));
+            let _ = inputs.send(ChatInput::Ended(number, why));
         };
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(4 * STACK_LEN);
         let spawned = builder.spawn(work);
-        spawned.map(drop).map_err(|error| End(Some(format!("no threads: {error}"))))
+        spawned.map(drop).map_err(|error| ChatEnd(Some(format!("no threads: {error}"))))
     }
 
-    fn handle(&mut self, input: Input) -> Result<(), End> {
+    fn handle(&mut self, input: ChatInput) -> Result<(), ChatEnd> {
         match input {
-            Input::Command(command) => self.obey(command),
-            Input::OutputDone => {}
-            Input::Opened(number, ..) | Input::Received(number, _) | Input::Ended(number, _)
+            ChatInput::Command(command) => self.run_command(command),
+            ChatInput::OutputDone => {}
+            ChatInput::Opened(number, ..)
+            | ChatInput::Received(number, _)
+            | ChatInput::Ended(number, _)
                 if number != self.number => {}
-            Input::Opened(_, writer, closer, next) => {
-                let outbox = Outbox::start(writer, closer, MAX_UNSENT);
-                let outbox = outbox.map_err(|error| End(Some(format!("no threads: {error}"))))?;
+            ChatInput::Opened(_, writer, closer, next) => {
+                let outbox = ConnectionOutbox::start(writer, closer, MAX_UNSENT);
+                let outbox =
+                    outbox.map_err(|error| ChatEnd(Some(format!("no threads: {error}"))))?;
                 let now = Instant::now();
                 self.client.handle_connected(now);
                 self.presence.handle_opened(now);
                 let _ = next.send(self.client.max_message_len());
-                self.link = Some(Link { outbox, next });
-                self.output.tell(Event::Connected);
+                self.link = Some(ChatProxyConnection { outbox, next });
+                self.output.tell(ChatEvent::Connected);
             }
-            Input::Received(_, message) => {
+            ChatInput::Received(_, message) => {
                 let before = self.client.exchanges();
                 let handled = self.client.handle_message(Instant::now(), &message);
                 if self.client.exchanges() > before {
                     self.presence.handle_round();
                 }
-                if let Some(Link { next, .. }) = &self.link {
+                if let Some(ChatProxyConnection { next, .. }) = &self.link {
                     let _ = next.send(self.client.max_message_len());
                 }
                 if let Err(error) = handled {
                     if error.is_final() {
                         self.drive();
-                        return Err(End(Some(error.to_string())));
+                        return Err(ChatEnd(Some(error.to_string())));
                     }
                     self.disconnect(&error.to_string());
                 }
             }
-            Input::Ended(_, why) => self.disconnect(&why),
+            ChatInput::Ended(_, why) => self.disconnect(&why),
         }
         Ok(())
     }
@@ -386,41 +398,41 @@ impl Driver {
     fn disconnect(&mut self, why: &str) {
         debug!("{}: {why}", self.proxy);
         let now = Instant::now();
-        if let Some(Link { outbox, .. }) = self.link.take() {
+        if let Some(ChatProxyConnection { outbox, .. }) = self.link.take() {
             outbox.close();
             self.client.handle_disconnected(now);
         }
         self.number += 1;
         let again_in = self.presence.handle_closed(now, getrandom::u32().unwrap_or(0));
-        self.output.tell(Event::Disconnected { why: why.to_owned(), again_in });
+        self.output.tell(ChatEvent::Disconnected { why: why.to_owned(), again_in });
     }
 
-    fn obey(&mut self, command: Command) {
+    fn run_command(&mut self, command: ChatCommand) {
         let now = Instant::now();
         let answer = match command {
-            Command::Finish => return self.presence.leave_after(self.stay),
-            Command::Stop => return self.presence.leave_after(0),
-            Command::Say { to, text } => match self.client.send(&to, &text) {
+            ChatCommand::Finish => return self.presence.leave_after(self.stay),
+            ChatCommand::Stop => return self.presence.leave_after(0),
+            ChatCommand::Say { to, text } => match self.client.send(&to, &text) {
                 Ok(id) => {
                     self.remember(true, &to, &text);
-                    Event::Queued { id: id.0, to, text }
+                    ChatEvent::Queued { id: id.0, to, text }
                 }
                 Err(error) => {
-                    let is_early = matches!(error, ClientSendError::Waiting(_));
-                    Event::NotSent { to, text, why: error.to_string(), is_early }
+                    let is_early = matches!(error, MixClientSendError::Waiting(_));
+                    ChatEvent::NotSent { to, text, why: error.to_string(), is_early }
                 }
             },
-            Command::Invite(name) => match self.client.invite(now, name, INVITATION_LASTS) {
-                Ok(invitation) => Event::Invitation(invitation.code().to_string()),
-                Err(error) => Event::NotDone(error.to_string()),
+            ChatCommand::Invite(name) => match self.client.invite(now, name, INVITATION_LASTS) {
+                Ok(invitation) => ChatEvent::Invitation(invitation.code().to_string()),
+                Err(error) => ChatEvent::NotDone(error.to_string()),
             },
-            Command::Remove(name) => match self.client.remove(now, &name) {
-                Ok(()) => Event::Done(format!("{name} is not in the next epoch")),
-                Err(error) => Event::NotDone(error.to_string()),
+            ChatCommand::Remove(name) => match self.client.remove(now, &name) {
+                Ok(()) => ChatEvent::Done(format!("{name} is not in the next epoch")),
+                Err(error) => ChatEvent::NotDone(error.to_string()),
             },
-            Command::Leave => match self.client.leave(now) {
-                Ok(()) => Event::Done("the administrator is told that you leave".into()),
-                Err(error) => Event::NotDone(error.to_string()),
+            ChatCommand::Leave => match self.client.leave(now) {
+                Ok(()) => ChatEvent::Done("the administrator is told that you leave".into()),
+                Err(error) => ChatEvent::NotDone(error.to_string()),
             },
         };
         // What was promised is stored before it is said.
@@ -445,11 +457,11 @@ impl Driver {
             } else if self.client.is_stored() && !self.answers.is_empty() {
                 self.answer();
             } else if let Some(message) = self.client.poll_transmit() {
-                if let Some(Link { outbox, .. }) = &self.link {
+                if let Some(ChatProxyConnection { outbox, .. }) = &self.link {
                     // If that fails, the thread that reads notices.
                     outbox.send(message);
                 }
-            } else if self.output.has_told()
+            } else if self.output.is_idle()
                 && let Some(event) = self.client.event().cloned()
             {
                 self.show(event);
@@ -458,24 +470,24 @@ impl Driver {
             }
         }
         let status = self.client.status();
-        if self.output.has_told() && self.status.as_ref() != Some(&status) {
+        if self.output.is_idle() && self.status.as_ref() != Some(&status) {
             self.status = Some(status.clone());
-            self.output.tell(Event::Status(status));
+            self.output.tell(ChatEvent::Status(status));
         }
     }
 
-    fn show(&mut self, event: ClientEvent) {
+    fn show(&mut self, event: MixClientEvent) {
         let event = match event {
-            ClientEvent::Message { from, text } => {
+            MixClientEvent::Message { from, text } => {
                 let (name, said) = (from.clone(), text.clone());
-                self.output.show(Event::Message { from, text });
+                self.output.show(ChatEvent::Message { from, text });
                 return self.remember(false, &name, &said);
             }
-            ClientEvent::Delivered { id, to } => Event::Delivered { id: id.0, to },
-            ClientEvent::GivenUp { id, to, reason } => {
-                Event::GivenUp { id: id.0, to, why: reason.to_string() }
+            MixClientEvent::Delivered { id, to } => ChatEvent::Delivered { id: id.0, to },
+            MixClientEvent::GivenUp { id, to, reason } => {
+                ChatEvent::GivenUp { id: id.0, to, why: reason.to_string() }
             }
-            other => Event::Note(other.to_string()),
+            other => ChatEvent::Note(other.to_string()),
         };
         self.output.show(event);
     }
@@ -483,18 +495,18 @@ impl Driver {
     fn remember(&mut self, is_own: bool, name: &str, text: &str) {
         if self.has_history {
             let (name, text) = (name.to_owned(), text.to_owned());
-            self.output.remember(Said { at: SystemTime::now(), is_own, name, text });
+            self.output.remember(ChatHistoryEntry { at: SystemTime::now(), is_own, name, text });
         }
     }
 }
 
 /// The client, with the state of the run before.
 fn open_client(
-    config: &Config,
-    identity: &Arc<SecretKey>,
+    config: &ChatConfig,
+    identity: &Arc<IdentitySecretKey>,
     folder: &StateFolder,
     invitation: Option<Invitation>,
-) -> Result<Client, ChatError> {
+) -> Result<MixClient, ChatError> {
     let stored = match folder.read(FILE)? {
         None => None,
         Some(sealed) => {
@@ -504,7 +516,7 @@ fn open_client(
         }
     };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let settings = ClientSettings {
+    let settings = MixClientSettings {
         group: config.address(),
         name: config.name.clone(),
         invitation,
@@ -515,12 +527,17 @@ fn open_client(
     let mut seed = Zeroizing::new([0; 32]);
     getrandom::fill(&mut *seed).map_err(ChatError::Random)?;
     let stored = stored.as_deref().map(|state| &state[..]);
-    let client = Client::new(settings, identity.clone(), stored, *seed);
+    let client = MixClient::new(settings, identity.clone(), stored, *seed);
     client.map_err(|error| ChatError::Client(error.to_string()))
 }
 
 /// Connects, and passes messages on, each when the one before was handled. Returns why it ends.
-fn read(number: u64, proxy: &str, options: &Options, inputs: &SyncSender<Input>) -> String {
+fn read(
+    number: u64,
+    proxy: &str,
+    options: &ConnectionOptions,
+    inputs: &SyncSender<ChatInput>,
+) -> String {
     let connection = match connect(proxy, options) {
         Ok(connection) => connection,
         Err(error) => return error.to_string(),
@@ -529,17 +546,17 @@ fn read(number: u64, proxy: &str, options: &Options, inputs: &SyncSender<Input>)
     let (reader, writer) = connection.split();
     let (next, allowed) = sync_channel(1);
     let gone = String::new;
-    if inputs.send(Input::Opened(number, writer, closer, next)).is_err() {
+    if inputs.send(ChatInput::Opened(number, writer, closer, next)).is_err() {
         return gone();
     }
-    let mut messages = Messages::new(reader);
+    let mut messages = MessageStream::new(reader);
     while let Ok(max) = allowed.recv() {
         let message = match messages.receive(max) {
             Ok(Some(message)) => message,
             Ok(None) => return "the proxy has ended the connection".into(),
             Err(error) => return error.to_string(),
         };
-        if inputs.send(Input::Received(number, message)).is_err() {
+        if inputs.send(ChatInput::Received(number, message)).is_err() {
             return gone();
         }
     }

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keys::PublicKey;
-use service::config::{Key, Keys, Problems, Table, key, read};
+use keys::IdentityPublicKey;
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
 
-use crate::engine::EngineName;
+use crate::engine::MixEngineName;
 use crate::group::MIN_AUDIT_ROUNDS;
-use crate::wire::{GroupName, Terms};
-use crate::{MAX_AUDIT_SLOTS, Shape};
+use crate::wire::{GroupName, MixTerms};
+use crate::{MAX_AUDIT_SLOTS, MailboxShape};
 
 /// The keys of the configuration.
-pub const KEYS: Keys = Keys(&[PROXY_KEYS]);
+pub const KEYS: ConfigKeys = ConfigKeys(&[PROXY_KEYS]);
 
-const PROXY_KEYS: &[Key] = &[
+const PROXY_KEYS: &[ConfigKey] = &[
     key("", "identity", "\"office/identity.key\""),
     key("", "listen", "\"0.0.0.0:6700\""),
     key("", "state", "\"/var/lib/sunder/mix-office\""),
@@ -49,7 +49,7 @@ const MAX_INTERVAL_MS: i64 = 60_000;
 
 /// The settings of a proxy. Paths are relative to the configuration unless absolute.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct MixProxyConfig {
     /// The directory of the configuration.
     pub config_dir: PathBuf,
     /// The file of the identity key.
@@ -59,32 +59,32 @@ pub struct Config {
     /// The directory of the state.
     pub state: PathBuf,
     /// The groups.
-    pub groups: Vec<GroupConfig>,
+    pub groups: Vec<MixGroupConfig>,
 }
 
 /// The settings of a group.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GroupConfig {
+pub struct MixGroupConfig {
     /// Its name.
     pub name: GroupName,
     /// The key of its administrator.
-    pub administrator: PublicKey,
+    pub administrator: IdentityPublicKey,
     /// How its members make their exchanges.
-    pub terms: Terms,
+    pub terms: MixTerms,
     /// How many rounds are between two whose updates are audited; 0: there are no audits.
     pub audit_every_rounds: u64,
 }
 
-impl Config {
+impl MixProxyConfig {
     /// Reads a configuration. Its `config_dir` is empty.
     ///
     /// # Errors
     /// When it is wrong: all its problems.
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let text = |name: &str| table.require(name).and_then(|value| value.text());
             let (identity, listen, state) = (text("identity"), text("listen"), text("state"));
-            let groups: Vec<GroupConfig> =
+            let groups: Vec<MixGroupConfig> =
                 table.tables("group").iter().filter_map(read_group).collect();
             let twice = groups
                 .iter()
@@ -105,16 +105,16 @@ impl Config {
     }
 }
 
-fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
+fn read_group(table: &ConfigTable<'_>) -> Option<MixGroupConfig> {
     let name = table.require("name").and_then(|value| value.parsed());
     let administrator = table.require("administrator").and_then(|value| value.parsed());
     let number = |name: &str, default: usize, max: i64| match table.get(name) {
         None => Some(default),
-        Some(value) => value.whole_in(1..=max),
+        Some(value) => value.integer_in(1..=max),
     };
     let milliseconds = |name: &str, default: u64| match table.get(name) {
         None => Some(default),
-        Some(value) => value.whole_in(1..=MAX_INTERVAL_MS),
+        Some(value) => value.integer_in(1..=MAX_INTERVAL_MS),
     };
     let members = number("members", 16, 1024);
     let slots_per_member = number("slots_per_member", 2, 1024);
@@ -123,12 +123,12 @@ fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
     let slot_len = number("slot_len", 256, 4096);
     let interval_ms = milliseconds("interval_ms", 1000);
     let min_interval_ms = milliseconds("min_interval_ms", 200);
-    let engines = EngineName::ALL.map(|engine| (engine.as_str(), engine));
+    let engines = MixEngineName::ALL.map(|engine| (engine.as_str(), engine));
     let engine = match table.get("engine") {
-        None => Some(EngineName::Ot),
+        None => Some(MixEngineName::Ot),
         Some(value) => value.choice(&engines),
     };
-    let shape = Shape::new(members?, slots_per_member?, writes?, reads?, slot_len?);
+    let shape = MailboxShape::new(members?, slots_per_member?, writes?, reads?, slot_len?);
     let shape = shape.map_err(|error| {
         let fix = format!("give {} to {}", error.min, error.max);
         table.refuse(format!("{} is {}", error.what, error.value), fix);
@@ -139,7 +139,7 @@ fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
         table.refuse(format!("min_interval_ms = {least}"), fix);
         return None;
     }
-    let terms = Terms::new(
+    let terms = MixTerms::new(
         engine?,
         shape.ok()?,
         Duration::from_millis(interval),
@@ -150,15 +150,15 @@ fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
     });
     let terms = terms.ok()?;
     let audit_every_rounds = read_audit_every_rounds(table, terms.shape())?;
-    Some(GroupConfig { name: name?, administrator: administrator?, terms, audit_every_rounds })
+    Some(MixGroupConfig { name: name?, administrator: administrator?, terms, audit_every_rounds })
 }
 
-fn read_audit_every_rounds(table: &Table<'_>, shape: &Shape) -> Option<u64> {
+fn read_audit_every_rounds(table: &ConfigTable<'_>, shape: &MailboxShape) -> Option<u64> {
     let is_too_large = shape.slots() > MAX_AUDIT_SLOTS;
     let Some(value) = table.get("audit_every_rounds") else {
         return Some(if is_too_large { 0 } else { AUDIT_EVERY_ROUNDS });
     };
-    let rounds = value.whole_in(0..=i64::from(u32::MAX))?;
+    let rounds = value.integer_in(0..=i64::from(u32::MAX))?;
     let wrong = format!("audit_every_rounds = {rounds}");
     if (1..MIN_AUDIT_ROUNDS).contains(&rounds) {
         table.refuse(wrong, format!("give {MIN_AUDIT_ROUNDS} or more, or 0 for no audits"));
@@ -184,16 +184,17 @@ mod tests {
             "identity = \"x\"\nlisten = \"[::]:6700\"\nstate = \"y\"\n[[group]]\nname = \"a\"\n\
              administrator = \"{ADMINISTRATOR}\"\n"
         );
-        let config = Config::from_toml(&text).unwrap();
+        let config = MixProxyConfig::from_toml(&text).unwrap();
         let [group] = &config.groups[..] else { panic!("one group") };
-        assert_eq!(*group.terms.shape(), Shape::new(16, 2, 1, 10, 256).unwrap());
+        assert_eq!(*group.terms.shape(), MailboxShape::new(16, 2, 1, 10, 256).unwrap());
         assert_eq!(group.terms.interval(), Duration::from_secs(1));
-        assert_eq!(group.terms.engine(), EngineName::Ot);
+        assert_eq!(group.terms.engine(), MixEngineName::Ot);
         assert_eq!(group.audit_every_rounds, 64);
         let large = format!("{text}members = 1024\nslots_per_member = 16\nslot_len = 64\n");
-        assert_eq!(Config::from_toml(&large).unwrap().groups[0].audit_every_rounds, 0);
+        assert_eq!(MixProxyConfig::from_toml(&large).unwrap().groups[0].audit_every_rounds, 0);
         let audited = |text: &str, rounds: u64| {
-            let config = Config::from_toml(&format!("{text}audit_every_rounds = {rounds}\n"));
+            let config =
+                MixProxyConfig::from_toml(&format!("{text}audit_every_rounds = {rounds}\n"));
             config.map(|config| config.groups[0].audit_every_rounds).map_err(|it| it.to_string())
         };
         assert_eq!((audited(&text, 0), audited(&text, 16)), (Ok(0), Ok(16)));
@@ -208,7 +209,7 @@ mod tests {
              [[group]]\nname = \"c\"\nadministrator = \"{ADMINISTRATOR}\"\nwrites = 3\n\
              interval_ms = 100\nengine = \"fast\"\n"
         );
-        let problems = Config::from_toml(&text).unwrap_err();
+        let problems = MixProxyConfig::from_toml(&text).unwrap_err();
         let found: Vec<String> =
             problems.iter().map(|it| format!("{}: {}", it.key, it.what)).collect();
         let expected = [

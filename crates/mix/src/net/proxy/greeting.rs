@@ -14,21 +14,21 @@ const MAX_OF_SOURCE: usize = MAX_GREETING / 2;
 
 /// The connections that have no group yet, by their sources.
 #[derive(Debug, Default)]
-pub(super) struct Greetings(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(super) struct PendingGreetings(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 /// A connection that has no group yet, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Greeting {
+pub(super) struct PendingGreeting {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
     source: IpAddr,
 }
 
-impl Greetings {
+impl PendingGreetings {
     /// A connection has come from this address.
     ///
     /// # Errors
     /// Why it is to be refused.
-    pub(super) fn begin(&self, address: IpAddr) -> Result<Greeting, &'static str> {
+    pub(super) fn begin(&self, address: IpAddr) -> Result<PendingGreeting, &'static str> {
         let source = source_of(address);
         let mut all = lock(&self.0);
         if all.values().sum::<usize>() >= MAX_GREETING {
@@ -39,11 +39,11 @@ impl Greetings {
             return Err("too many others from its address begin to talk");
         }
         *count += 1;
-        Ok(Greeting { all: self.0.clone(), source })
+        Ok(PendingGreeting { all: self.0.clone(), source })
     }
 }
 
-impl Drop for Greeting {
+impl Drop for PendingGreeting {
     fn drop(&mut self) {
         let mut all = lock(&self.all);
         let Some(count) = all.get_mut(&self.source) else { return };
@@ -68,13 +68,13 @@ fn source_of(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn begin(all: &Greetings, address: &str) -> Result<Greeting, &'static str> {
+    fn begin(all: &PendingGreetings, address: &str) -> Result<PendingGreeting, &'static str> {
         all.begin(address.parse().unwrap())
     }
 
     #[test]
     fn one_source_leaves_places_for_others() {
-        let all = Greetings::default();
+        let all = PendingGreetings::default();
         let mut one: Vec<_> = (0..MAX_OF_SOURCE)
             .map(|number| begin(&all, &format!("2001:db8::{number:x}")).unwrap())
             .collect();

@@ -7,20 +7,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use service::log::LogRateLimiter;
 use tracing::{debug, error, info, warn};
-use transport::{Messages, Reader};
+use transport::{ConnectionReader, MessageStream};
 
-use super::super::outbox::{Outbox, STACK_LEN};
+use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::StateFolder;
-use super::config::GroupConfig;
-use super::status::{FoundMember, GroupStatus, Unwritten};
-use super::workers::Workers;
-use super::{ProxyError, lock};
+use super::config::MixGroupConfig;
+use super::status::{AuditFailedMemberStatus, ProxyGroupStatus, UnwrittenStateStatus};
+use super::workers::ProxyWorkers;
+use super::{MixProxyError, lock};
 use crate::Mailbox;
-use crate::group::{Group, GroupEvent, GroupSettings, Transmit};
-use crate::wire::{Refusal, ToMember};
+use crate::group::{GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings};
+use crate::wire::{ProxyRefusal, ProxyToMember};
 
 /// After a state could not be written it is tried again after this time.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const MAX_LINES: u32 = 100;
 
 /// What a proxy has of a client.
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub enum MixProxyObservation {
     /// A message, of which it sees the length, and the time.
     Message {
         /// Its bytes.
@@ -41,36 +41,36 @@ pub enum Seen {
 }
 
 /// Who looks at what a proxy has.
-type Observer = Box<dyn FnMut(PublicKey, Seen) + Send>;
+type ProxyObserver = Box<dyn FnMut(IdentityPublicKey, MixProxyObservation) + Send>;
 
 /// A group that runs until it is stopped.
 pub(super) struct GroupRunner {
-    config: GroupConfig,
+    config: MixGroupConfig,
     file: String,
     folder: Arc<StateFolder>,
-    workers: Workers,
-    core: Mutex<Core>,
+    workers: ProxyWorkers,
+    core: Mutex<GroupRunnerState>,
     /// Wakes the timer when the next deadline has changed.
     rearmed: Condvar,
 }
 
 /// What the lock protects.
-struct Core {
-    group: Group,
-    outboxes: HashMap<u64, Outbox>,
-    keys: HashMap<u64, PublicKey>,
-    observer: Option<Observer>,
+struct GroupRunnerState {
+    group: MixGroup,
+    outboxes: HashMap<u64, ConnectionOutbox>,
+    keys: HashMap<u64, IdentityPublicKey>,
+    observer: Option<ProxyObserver>,
     /// What the timer waits for.
     deadline: Option<Instant>,
     is_stopped: bool,
     slow: u64,
-    unwritten: Option<UnwrittenState>,
+    unwritten: Option<UnwrittenGroupState>,
     failures: LogRateLimiter,
     events: LogRateLimiter,
 }
 
 /// The last state, which could not be written.
-struct UnwrittenState {
+struct UnwrittenGroupState {
     state: Vec<u8>,
     since: Instant,
     tried: Instant,
@@ -89,26 +89,26 @@ impl GroupRunner {
     /// # Errors
     /// When the state cannot be read, or the system gives no thread.
     pub(super) fn start(
-        config: GroupConfig,
+        config: MixGroupConfig,
         folder: Arc<StateFolder>,
-        workers: Workers,
-    ) -> Result<Arc<Self>, ProxyError> {
+        workers: ProxyWorkers,
+    ) -> Result<Arc<Self>, MixProxyError> {
         let file = format!("{}.group", config.name);
         let stored = folder.read(&file)?;
-        let settings = GroupSettings {
+        let settings = MixGroupSettings {
             name: config.name.clone(),
             administrator: config.administrator,
             terms: config.terms,
             audit_every_rounds: config.audit_every_rounds,
         };
         let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(ProxyError::Random)?;
-        let group = Group::new(settings, stored.as_deref().map(|it| &it[..]), seed);
-        let group = group.map_err(|error| ProxyError::Stored {
+        getrandom::fill(&mut seed).map_err(MixProxyError::Random)?;
+        let group = MixGroup::new(settings, stored.as_deref().map(|it| &it[..]), seed);
+        let group = group.map_err(|error| MixProxyError::Stored {
             path: folder.path().join(&file),
             reason: error.to_string(),
         })?;
-        let core = Core {
+        let core = GroupRunnerState {
             group,
             outboxes: HashMap::new(),
             keys: HashMap::new(),
@@ -130,17 +130,22 @@ impl GroupRunner {
         });
         let timer = runner.clone();
         let builder = thread::Builder::new().name("mix-timer".into()).stack_size(STACK_LEN);
-        builder.spawn(move || timer.run_timer()).map_err(ProxyError::Threads)?;
+        builder.spawn(move || timer.run_timer()).map_err(MixProxyError::Threads)?;
         Ok(runner)
     }
 
     /// Its settings.
-    pub(super) fn config(&self) -> &GroupConfig {
+    pub(super) fn config(&self) -> &MixGroupConfig {
         &self.config
     }
 
     /// A client of this key has asked for the group.
-    pub(super) fn connected(self: &Arc<Self>, id: u64, key: PublicKey, outbox: Outbox) {
+    pub(super) fn connected(
+        self: &Arc<Self>,
+        id: u64,
+        key: IdentityPublicKey,
+        outbox: ConnectionOutbox,
+    ) {
         let mut core = lock(&self.core);
         if core.is_stopped {
             return;
@@ -152,7 +157,11 @@ impl GroupRunner {
     }
 
     /// Takes the messages of a client until its connection ends. Returns why.
-    pub(super) fn read(self: &Arc<Self>, id: u64, messages: &mut Messages<Reader>) -> io::Error {
+    pub(super) fn read(
+        self: &Arc<Self>,
+        id: u64,
+        messages: &mut MessageStream<ConnectionReader>,
+    ) -> io::Error {
         let max = self.config.terms.max_to_proxy_len();
         loop {
             let message = match messages.receive(max) {
@@ -164,7 +173,7 @@ impl GroupRunner {
             if !core.outboxes.contains_key(&id) {
                 return io::Error::other("the proxy has ended the connection");
             }
-            core.observe(id, || Seen::Message { len: message.len() });
+            core.observe(id, || MixProxyObservation::Message { len: message.len() });
             core.group.handle_message(Instant::now(), id, &message);
             self.drive(&mut core);
         }
@@ -188,7 +197,7 @@ impl GroupRunner {
         let outboxes: Vec<_> = core.outboxes.drain().map(|(_, outbox)| outbox).collect();
         drop(core);
         self.rearmed.notify_all();
-        let last = ToMember::Refused(Refusal::Stopping).encode();
+        let last = ProxyToMember::Refused(ProxyRefusal::Stopping).encode();
         let told = outboxes.into_iter().filter(|outbox| outbox.send(last.clone()));
         for outbox in told.collect::<Vec<_>>() {
             outbox.finish(deadline.saturating_duration_since(Instant::now()));
@@ -196,12 +205,15 @@ impl GroupRunner {
     }
 
     /// Shows what it has from now on.
-    pub(super) fn observe(&self, observer: impl FnMut(PublicKey, Seen) + Send + 'static) {
+    pub(super) fn observe(
+        &self,
+        observer: impl FnMut(IdentityPublicKey, MixProxyObservation) + Send + 'static,
+    ) {
         lock(&self.core).observer = Some(Box::new(observer));
     }
 
     /// What it has done so far.
-    pub(super) fn status(&self) -> GroupStatus {
+    pub(super) fn status(&self) -> ProxyGroupStatus {
         let core = lock(&self.core);
         status(&core.group.status(Instant::now()), &core, &self.config)
     }
@@ -225,7 +237,11 @@ impl GroupRunner {
         }
     }
 
-    fn wait<'a>(&self, core: MutexGuard<'a, Core>, left: Option<Duration>) -> MutexGuard<'a, Core> {
+    fn wait<'a>(
+        &self,
+        core: MutexGuard<'a, GroupRunnerState>,
+        left: Option<Duration>,
+    ) -> MutexGuard<'a, GroupRunnerState> {
         match left {
             None => self.rearmed.wait(core).unwrap_or_else(PoisonError::into_inner),
             Some(left) => {
@@ -236,9 +252,10 @@ impl GroupRunner {
     }
 
     /// Stores, sends and computes what the group asks for.
-    fn drive(self: &Arc<Self>, core: &mut Core) {
+    fn drive(self: &Arc<Self>, core: &mut GroupRunnerState) {
         self.store(core);
-        while let Some(Transmit { connection, message, is_last }) = core.group.poll_transmit() {
+        while let Some(GroupTransmit { connection, message, is_last }) = core.group.poll_transmit()
+        {
             let Some(outbox) = core.outboxes.get(&connection) else { continue };
             let is_taken = outbox.send(message);
             if !is_taken {
@@ -256,7 +273,7 @@ impl GroupRunner {
                 let done = job.run();
                 let mut core = lock(&runner.core);
                 if let Some((id, update)) = done.update() {
-                    core.observe(id, || Seen::Update(update.clone()));
+                    core.observe(id, || MixProxyObservation::Update(update.clone()));
                 }
                 core.group.handle_done(Instant::now(), done);
                 runner.drive(&mut core);
@@ -271,10 +288,10 @@ impl GroupRunner {
     }
 
     /// Writes the group's state, if it has changed, or could not be written before.
-    fn store(&self, core: &mut Core) {
+    fn store(&self, core: &mut GroupRunnerState) {
         let now = Instant::now();
         let is_stopped = core.is_stopped;
-        let is_due = |it: &&UnwrittenState| is_stopped || now >= it.tried + WRITE_AGAIN;
+        let is_due = |it: &&UnwrittenGroupState| is_stopped || now >= it.tried + WRITE_AGAIN;
         let unwritten = || core.unwritten.as_ref().filter(is_due).map(|it| it.state.clone());
         let Some(state) = core.group.poll_store().or_else(unwritten) else { return };
         let group = &self.config.name;
@@ -287,31 +304,33 @@ impl GroupRunner {
             Ok(()) => {}
             Err(failed) => {
                 let why = failed.to_string();
-                if let Some(so_often) = core.failures.happened() {
+                if let Some(so_often) = core.failures.count_event() {
                     error!(%group, so_often, "the state cannot be written: {why}");
                 }
-                core.unwritten = Some(UnwrittenState { state, since, tried: now, why });
+                core.unwritten = Some(UnwrittenGroupState { state, since, tried: now, why });
             }
         }
     }
 
     /// Logs what has happened. Strangers can make it happen as often as they like.
-    fn log(&self, core: &mut Core, event: &GroupEvent) {
+    fn log(&self, core: &mut GroupRunnerState, event: &MixGroupEvent) {
         let group = &self.config.name;
-        if let GroupEvent::RoundClosed { .. } | GroupEvent::AuditPassed { .. } = event {
+        if let MixGroupEvent::RoundClosed { .. } | MixGroupEvent::AuditPassed { .. } = event {
             debug!(%group, "{event}");
-        } else if let GroupEvent::AuditFailed { .. } | GroupEvent::AuditDisputed { .. } = event {
+        } else if let MixGroupEvent::AuditFailed { .. } | MixGroupEvent::AuditDisputed { .. } =
+            event
+        {
             // Members cannot make them happen often.
             warn!(%group, "{event}");
-        } else if let Some(so_often) = core.events.happened_of(MAX_LINES) {
+        } else if let Some(so_often) = core.events.count_event_of(MAX_LINES) {
             info!(%group, so_often, "{event}");
         }
     }
 }
 
-impl Core {
+impl GroupRunnerState {
     /// Shows something to who observes.
-    fn observe(&mut self, id: u64, seen: impl FnOnce() -> Seen) {
+    fn observe(&mut self, id: u64, seen: impl FnOnce() -> MixProxyObservation) {
         if let (Some(observer), Some(key)) = (&mut self.observer, self.keys.get(&id)) {
             observer(*key, seen());
         }
@@ -319,9 +338,13 @@ impl Core {
 }
 
 /// The status of a group, with what only its driver knows.
-fn status(now: &crate::group::GroupStatus, core: &Core, config: &GroupConfig) -> GroupStatus {
+fn status(
+    now: &crate::group::MixGroupStatus,
+    core: &GroupRunnerState,
+    config: &MixGroupConfig,
+) -> ProxyGroupStatus {
     let counters = now.counters;
-    GroupStatus {
+    ProxyGroupStatus {
         name: config.name.to_string(),
         engine: format!("{:?}", config.terms.engine()).to_lowercase(),
         epoch: now.epoch,
@@ -344,8 +367,8 @@ fn status(now: &crate::group::GroupStatus, core: &Core, config: &GroupConfig) ->
         audits_failed: counters.audits_failed,
         audits_disputed: counters.audits_disputed,
         audits_abandoned: counters.audits_abandoned,
-        found: now.found.iter().map(FoundMember::from).collect(),
-        unwritten: core.unwritten.as_ref().map(|unwritten| Unwritten {
+        found: now.found.iter().map(AuditFailedMemberStatus::from).collect(),
+        unwritten: core.unwritten.as_ref().map(|unwritten| UnwrittenStateStatus {
             for_s: unwritten.since.elapsed().as_secs_f64(),
             why: unwritten.why.clone(),
         }),
@@ -356,25 +379,26 @@ fn status(now: &crate::group::GroupStatus, core: &Core, config: &GroupConfig) ->
 mod tests {
     use std::fs;
 
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     use super::*;
     use crate::membership::announcement_fixture;
-    use crate::proxy::Config;
-    use crate::wire::ToProxy;
+    use crate::proxy::MixProxyConfig;
+    use crate::wire::MemberToProxy;
 
     #[test]
     fn a_state_that_cannot_be_written_is_written_later() {
         let place = tempfile::tempdir().unwrap();
         let folder = Arc::new(StateFolder::open(place.path()).unwrap());
-        let administrator = SecretKey::new(&[1; 32]);
+        let administrator = IdentitySecretKey::new(&[1; 32]);
         let text = format!(
             "identity = \"k\"\nlisten = \"127.0.0.1:0\"\nstate = \"s\"\n[[group]]\n\
              name = \"friends\"\nadministrator = \"{}\"",
             administrator.public()
         );
-        let config = Config::from_toml(&text).unwrap().groups.remove(0);
-        let group = GroupRunner::start(config, folder.clone(), Workers::start().unwrap()).unwrap();
+        let config = MixProxyConfig::from_toml(&text).unwrap().groups.remove(0);
+        let group =
+            GroupRunner::start(config, folder.clone(), ProxyWorkers::start().unwrap()).unwrap();
         let new = place.path().join("friends.group.new");
         fs::create_dir(&new).unwrap();
         let members = [administrator.public()];
@@ -382,7 +406,7 @@ mod tests {
         {
             let mut core = lock(&group.core);
             core.group.handle_connected(Instant::now(), 1, administrator.public());
-            let message = ToProxy::Announce(announcement).encode();
+            let message = MemberToProxy::Announce(announcement).encode();
             core.group.handle_message(Instant::now(), 1, &message);
             group.drive(&mut core);
         }

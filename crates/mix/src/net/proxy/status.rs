@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::Found;
+use crate::group::AuditFailedMember;
 
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct MixProxyStatus {
     /// The name of its configuration.
     pub name: String,
     /// For how long it has run.
@@ -18,12 +18,12 @@ pub struct Status {
     /// Connections that were closed before they had a group.
     pub refused_connections: u64,
     /// The groups, by name.
-    pub groups: Vec<GroupStatus>,
+    pub groups: Vec<ProxyGroupStatus>,
 }
 
 /// The status of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupStatus {
+pub struct ProxyGroupStatus {
     /// Its name.
     pub name: String,
     /// The engine.
@@ -70,15 +70,15 @@ pub struct GroupStatus {
     pub audits_abandoned: u64,
     /// The members that two auditors have found to write into slots of others, until the next
     /// epoch.
-    pub found: Vec<FoundMember>,
+    pub found: Vec<AuditFailedMemberStatus>,
     /// Since when the state cannot be written, if it cannot: after a restart the group would be
     /// as it was then.
-    pub unwritten: Option<Unwritten>,
+    pub unwritten: Option<UnwrittenStateStatus>,
 }
 
 /// A member that destroys messages of others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FoundMember {
+pub struct AuditFailedMemberStatus {
     /// Its key.
     pub key: String,
     /// The round.
@@ -87,16 +87,16 @@ pub struct FoundMember {
     pub is_left_out: bool,
 }
 
-impl From<&Found> for FoundMember {
-    fn from(found: &Found) -> Self {
-        let Found { key, round, is_left_out } = found;
+impl From<&AuditFailedMember> for AuditFailedMemberStatus {
+    fn from(found: &AuditFailedMember) -> Self {
+        let AuditFailedMember { key, round, is_left_out } = found;
         Self { key: key.to_string(), round: *round, is_left_out: *is_left_out }
     }
 }
 
 /// A state that is not on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Unwritten {
+pub struct UnwrittenStateStatus {
     /// For how long.
     pub for_s: f64,
     /// Why: the file, and the system's error.

@@ -5,19 +5,19 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-type Work = Box<dyn FnOnce() + Send>;
+type ProxyWorkerTask = Box<dyn FnOnce() + Send>;
 
 /// Gives work to the threads. They end when the last clone is dropped and no work is left.
 #[derive(Clone)]
-pub(super) struct Workers(Sender<Work>);
+pub(super) struct ProxyWorkers(Sender<ProxyWorkerTask>);
 
-impl std::fmt::Debug for Workers {
+impl std::fmt::Debug for ProxyWorkers {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Workers").finish_non_exhaustive()
+        out.debug_struct("ProxyWorkers").finish_non_exhaustive()
     }
 }
 
-impl Workers {
+impl ProxyWorkers {
     /// Starts the threads.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Workers {
     }
 }
 
-fn work(receiver: &Mutex<Receiver<Work>>) {
+fn work(receiver: &Mutex<Receiver<ProxyWorkerTask>>) {
     loop {
         let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match taken {

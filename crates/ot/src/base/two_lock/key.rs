@@ -12,34 +12,34 @@ use rand_core::utils::next_word_via_fill;
 use rand_core::{TryCryptoRng, TryRng};
 use zeroize::Zeroizing;
 
-use crate::base::two_lock::number::{MODULUS_BITS, Modulus, Number};
+use crate::base::two_lock::number::{MODULUS_BITS, TwoLockModulus, TwoLockResidue};
 
 /// The public exponent, which is prime.
 const PUBLIC_EXPONENT: u64 = 65_537;
 
 /// An RSA key of [`MODULUS_BITS`] bits, with the public exponent 65537.
-pub struct SecretKey {
-    modulus: Modulus,
-    p: Prime,
-    q: Prime,
+pub struct TwoLockSecretKey {
+    modulus: TwoLockModulus,
+    p: TwoLockPrime,
+    q: TwoLockPrime,
     /// The inverse of q modulo p.
     q_inverse: BoxedMontyForm,
 }
 
 /// A prime factor of N, and the private exponent modulo p - 1.
-struct Prime {
+struct TwoLockPrime {
     value: Zeroizing<BoxedUint>,
     params: BoxedMontyParams,
     exponent: Zeroizing<BoxedUint>,
 }
 
-impl SecretKey {
+impl TwoLockSecretKey {
     /// A new key, in about a tenth of a second. The seed is uniformly random, secret, and used
     /// once. The numbers that the search for primes tries are not wiped.
     pub fn generate(seed: Block) -> Self {
-        let mut random = Random(Prg::new(seed));
+        let mut random = PrimeSearchRng(Prg::new(seed));
         loop {
-            let primes = [Prime::generate(&mut random), Prime::generate(&mut random)];
+            let primes = [TwoLockPrime::generate(&mut random), TwoLockPrime::generate(&mut random)];
             if let [Some(p), Some(q)] = primes
                 && let Some(key) = Self::of(p, q)
             {
@@ -49,18 +49,19 @@ impl SecretKey {
     }
 
     /// The key of two primes, unless they are equal.
-    fn of(p: Prime, q: Prime) -> Option<Self> {
-        let modulus = Modulus::from_bytes(&p.value.concatenating_mul(&q.value).to_be_bytes())?;
+    fn of(p: TwoLockPrime, q: TwoLockPrime) -> Option<Self> {
+        let modulus =
+            TwoLockModulus::from_bytes(&p.value.concatenating_mul(&q.value).to_be_bytes())?;
         let q_inverse = p.reduce(&q.value).invert().into_option()?;
         Some(Self { modulus, p, q, q_inverse })
     }
 
-    pub(crate) fn modulus(&self) -> &Modulus {
+    pub(crate) fn modulus(&self) -> &TwoLockModulus {
         &self.modulus
     }
 
     /// The number to the power of the private exponent, by the Chinese remainder theorem.
-    pub(crate) fn unlock(&self, number: &Number) -> Number {
+    pub(crate) fn unlock(&self, number: &TwoLockResidue) -> TwoLockResidue {
         let value = number.value();
         let [of_p, of_q] =
             [&self.p, &self.q].map(|prime| prime.reduce(&value).pow(&prime.exponent));
@@ -74,9 +75,9 @@ impl SecretKey {
     }
 }
 
-impl Prime {
+impl TwoLockPrime {
     /// A prime with the two highest bits 1, if e is not a factor of the one below it.
-    fn generate(random: &mut Random) -> Option<Self> {
+    fn generate(random: &mut PrimeSearchRng) -> Option<Self> {
         let bits = MODULUS_BITS / 2;
         let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Any, bits, SetBits::TwoMsb);
         let value = sieve_and_find(random, sieve.ok()?, |_, it| is_prime(Flavor::Any, it));
@@ -99,9 +100,9 @@ impl Prime {
 }
 
 /// The random numbers of the search for primes.
-struct Random(Prg);
+struct PrimeSearchRng(Prg);
 
-impl TryRng for Random {
+impl TryRng for PrimeSearchRng {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
@@ -118,4 +119,4 @@ impl TryRng for Random {
     }
 }
 
-impl TryCryptoRng for Random {}
+impl TryCryptoRng for PrimeSearchRng {}

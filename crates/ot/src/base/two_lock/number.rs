@@ -12,13 +12,13 @@ pub const MODULUS_BITS: u32 = 2048;
 pub(crate) const NUMBER_LEN: usize = MODULUS_BITS as usize / 8;
 
 /// An odd N of [`MODULUS_BITS`] bits.
-pub(crate) struct Modulus(BoxedMontyParams);
+pub(crate) struct TwoLockModulus(BoxedMontyParams);
 
 /// A number modulo N that is not zero.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Number(BoxedMontyForm);
+pub(crate) struct TwoLockResidue(BoxedMontyForm);
 
-impl Modulus {
+impl TwoLockModulus {
     /// The modulus with these big-endian bytes, if it is odd and its highest bit is 1.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let modulus = BoxedUint::from_be_slice(bytes, MODULUS_BITS).ok()?;
@@ -32,16 +32,16 @@ impl Modulus {
     }
 
     /// The number with these big-endian bytes, if it is neither 0 nor N or more.
-    pub(crate) fn number(&self, bytes: &[u8]) -> Option<Number> {
+    pub(crate) fn number(&self, bytes: &[u8]) -> Option<TwoLockResidue> {
         let value = BoxedUint::from_be_slice(bytes, MODULUS_BITS).ok()?;
         let valid = bytes.len() == NUMBER_LEN
             && !bool::from(value.is_zero())
             && value < *self.0.modulus().as_ref();
-        valid.then(|| Number(BoxedMontyForm::new(value, &self.0)))
+        valid.then(|| TwoLockResidue(BoxedMontyForm::new(value, &self.0)))
     }
 
     /// A uniform number. It takes two attempts on average, whatever the number.
-    pub(crate) fn random(&self, prg: &mut Prg) -> Number {
+    pub(crate) fn random(&self, prg: &mut Prg) -> TwoLockResidue {
         let mut bytes = Zeroizing::new([0; NUMBER_LEN]);
         loop {
             prg.fill_bytes(&mut *bytes);
@@ -52,14 +52,14 @@ impl Modulus {
     }
 
     /// The inverses of numbers, with one inversion: `None` if one has none.
-    pub(crate) fn inverses(&self, numbers: &[Number]) -> Option<Vec<Number>> {
+    pub(crate) fn inverses(&self, numbers: &[TwoLockResidue]) -> Option<Vec<TwoLockResidue>> {
         let mut products = Vec::with_capacity(numbers.len());
-        let mut product = Number(BoxedMontyForm::one(&self.0));
+        let mut product = TwoLockResidue(BoxedMontyForm::one(&self.0));
         for number in numbers {
             let next = product.times(number);
             products.push(std::mem::replace(&mut product, next));
         }
-        let mut inverse = Number(product.0.invert().into_option()?);
+        let mut inverse = TwoLockResidue(product.0.invert().into_option()?);
         for (number, product) in numbers.iter().zip(&mut products).rev() {
             *product = product.times(&inverse);
             inverse = inverse.times(number);
@@ -68,7 +68,7 @@ impl Modulus {
     }
 }
 
-impl Number {
+impl TwoLockResidue {
     /// The number, big-endian.
     pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(self.0.retrieve().to_be_bytes().into_vec())

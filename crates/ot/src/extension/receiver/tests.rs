@@ -1,27 +1,27 @@
 //! Receivers that do not follow the protocol.
 
 use super::*;
-use crate::extension::{Kind, Security, Sender};
+use crate::extension::{OtExtensionKind, OtExtensionSecurity, OtExtensionSender};
 
 /// Bits 4 to 7 and 16 to 31 are 0, so some trees of every kind have only zeros.
 const OFFSET: u128 = 0x8899_aabb_ccdd_eeff_0011_2233_0000_660f;
 
-fn ends(extension: Extension) -> (Sender, Receiver) {
+fn ends(extension: OtExtension) -> (OtExtensionSender, OtExtensionReceiver) {
     let mut pairs = [[Block::ZERO; 2]; BASE_TRANSFERS];
     Prg::new(Block::from(5)).fill(pairs.as_flattened_mut());
     let offset = Block::from(OFFSET);
     let chosen = std::array::from_fn(|i| pairs[i][usize::from(offset.bit(i))]);
-    let (receiver, message) = Receiver::new(extension, &pairs, Block::from(6));
-    (Sender::new(extension, offset, &chosen, &message).unwrap(), receiver)
+    let (receiver, message) = OtExtensionReceiver::new(extension, &pairs, Block::from(6));
+    (OtExtensionSender::new(extension, offset, &chosen, &message).unwrap(), receiver)
 }
 
-/// As [`Receiver::extend`] of up to 128 transfers with choices 0, but in one tree the first choice
-/// is 1. The proof is that of choices 0.
-fn with_another_choice_in(receiver: &mut Receiver, tree: usize, message: &mut Vec<u8>) {
-    let Extension { kind, .. } = receiver.extension;
+/// As [`OtExtensionReceiver::extend`] of up to 128 transfers with choices 0, but in one tree the
+/// first choice is 1. The proof is that of choices 0.
+fn with_another_choice_in(receiver: &mut OtExtensionReceiver, tree: usize, message: &mut Vec<u8>) {
+    let OtExtension { kind, .. } = receiver.extension;
     let width = receiver.extension.width(128);
-    receiver.matrix.begin(kind, width, receiver.used);
-    receiver.used += width as u64;
+    receiver.matrix.begin(kind, width, receiver.blocks_used);
+    receiver.blocks_used += width as u64;
     let mut row = vec![Block::ZERO; width];
     if receiver.extension.is_checked() {
         row[width - 1] = receiver.masks.block();
@@ -46,8 +46,8 @@ fn with_another_choice_in(receiver: &mut Receiver, tree: usize, message: &mut Ve
 /// offset are all 0. That is what it learns.
 #[test]
 fn other_choices_in_a_tree_are_found_unless_its_bits_are_zeros() {
-    for kind in Kind::ALL {
-        let extension = Extension { kind, security: Security::MaliciousReceiver };
+    for kind in OtExtensionKind::ALL {
+        let extension = OtExtension { kind, security: OtExtensionSecurity::MaliciousReceiver };
         for tree in (0..kind.trees()).step_by(kind.trees() / 16) {
             let (mut sender, mut receiver) = ends(extension);
             let (mut message, mut out) = (Vec::new(), [Block::ZERO; 128]);
@@ -67,7 +67,8 @@ fn other_choices_in_a_tree_are_found_unless_its_bits_are_zeros() {
 /// Why the check is there: without it, the receiver's block tells a bit of the offset.
 #[test]
 fn without_the_check_other_choices_tell_a_bit_of_the_offset() {
-    let extension = Extension { kind: Kind::Iknp, security: Security::SemiHonest };
+    let extension =
+        OtExtension { kind: OtExtensionKind::Iknp, security: OtExtensionSecurity::SemiHonest };
     for bit in 0..BASE_TRANSFERS {
         let (mut sender, mut receiver) = ends(extension);
         let (mut message, mut out) = (Vec::new(), [Block::ZERO; 128]);
@@ -81,8 +82,8 @@ fn without_the_check_other_choices_tell_a_bit_of_the_offset() {
 /// Each bit of a proof matters, and each of what it proves.
 #[test]
 fn changed_messages_are_inconsistent() {
-    for kind in Kind::ALL {
-        let extension = Extension { kind, security: Security::MaliciousReceiver };
+    for kind in OtExtensionKind::ALL {
+        let extension = OtExtension { kind, security: OtExtensionSecurity::MaliciousReceiver };
         let len = extension.message_len(100);
         let proof = len - check::PROOF_LEN;
         for at in (0..proof).step_by(proof / 20).chain((proof..len).step_by(13)) {
@@ -100,19 +101,21 @@ fn changed_messages_are_inconsistent() {
 /// does not use what is wrong.
 #[test]
 fn wrong_trees_are_inconsistent() {
-    for kind in [Kind::SoftSpoken2, Kind::SoftSpoken4, Kind::SoftSpoken8] {
-        let extension = Extension { kind, security: Security::MaliciousReceiver };
+    for kind in
+        [OtExtensionKind::SoftSpoken2, OtExtensionKind::SoftSpoken4, OtExtensionKind::SoftSpoken8]
+    {
+        let extension = OtExtension { kind, security: OtExtensionSecurity::MaliciousReceiver };
         let mut pairs = [[Block::ZERO; 2]; BASE_TRANSFERS];
         Prg::new(Block::from(5)).fill(pairs.as_flattened_mut());
         let offset = Block::from(OFFSET);
         let chosen = std::array::from_fn(|i| pairs[i][usize::from(offset.bit(i))]);
-        let (_, message) = Receiver::new(extension, &pairs, Block::from(6));
+        let (_, message) = OtExtensionReceiver::new(extension, &pairs, Block::from(6));
         let corrections = SALT_LEN..SALT_LEN + kind.trees() * tree::corrections_len(kind.bits());
         let mut used = 0;
         for at in corrections.clone().step_by(16) {
             let mut changed = message.clone();
             changed[at] ^= 1;
-            let result = Sender::new(extension, offset, &chosen, &changed);
+            let result = OtExtensionSender::new(extension, offset, &chosen, &changed);
             used += usize::from(result.is_err_and(|error| error == Error::Inconsistent));
         }
         // Of the two corrections of a level the sender uses one.
@@ -120,7 +123,7 @@ fn wrong_trees_are_inconsistent() {
         for at in (corrections.end..message.len()).step_by(31) {
             let mut changed = message.clone();
             changed[at] ^= 0x80;
-            let result = Sender::new(extension, offset, &chosen, &changed);
+            let result = OtExtensionSender::new(extension, offset, &chosen, &changed);
             assert_eq!(result.err(), Some(Error::Inconsistent), "{kind:?}, byte {at}");
         }
     }

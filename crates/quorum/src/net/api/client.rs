@@ -11,20 +11,20 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::{Encoding, Health, Refresh, Registered, Witnesses};
+use super::{ApiEncoding, EpochWitnesses, NodeHealth, RefreshStatus, RegisterResponse};
 
 /// The longest answer that is read, in bytes: the headers of 80,000 epochs.
 const MAX_ANSWER_LEN: usize = 64 << 20;
 
 /// A client of one server's API.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct QuorumApiClient {
     socket: PathBuf,
 }
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum QuorumApiError {
     /// There is no server at the socket.
     #[error(
         "no server answers at {}: {source}; is `sunder quorum node` running, and is this its \
@@ -54,14 +54,14 @@ pub enum ClientError {
     },
 }
 
-impl ClientError {
+impl QuorumApiError {
     /// Whether the server's policy forbids the request.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Refused { status: 403, .. })
     }
 }
 
-impl Client {
+impl QuorumApiClient {
     /// A client of the server with this socket.
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
@@ -71,7 +71,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
-    pub async fn register(&self, message: Bytes) -> Result<Registered, ClientError> {
+    pub async fn register(&self, message: Bytes) -> Result<RegisterResponse, QuorumApiError> {
         self.json(Method::POST, "/v1/messages", message).await
     }
 
@@ -79,7 +79,11 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
-    pub async fn sign(&self, message: Bytes, encoding: Encoding) -> Result<Bytes, ClientError> {
+    pub async fn sign(
+        &self,
+        message: Bytes,
+        encoding: ApiEncoding,
+    ) -> Result<Bytes, QuorumApiError> {
         let path = format!("/v1/signatures?encoding={}", encoding.name());
         self.ask(Method::POST, &path, message).await
     }
@@ -88,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
-    pub async fn start_refresh(&self, nodes: String) -> Result<Refresh, ClientError> {
+    pub async fn start_refresh(&self, nodes: String) -> Result<RefreshStatus, QuorumApiError> {
         self.json(Method::POST, "/v1/refreshes", nodes.into()).await
     }
 
@@ -96,7 +100,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
-    pub async fn cancel_refresh(&self) -> Result<Refresh, ClientError> {
+    pub async fn cancel_refresh(&self) -> Result<RefreshStatus, QuorumApiError> {
         self.json(Method::DELETE, "/v1/refreshes", Bytes::new()).await
     }
 
@@ -104,7 +108,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or there was none.
-    pub async fn refresh(&self) -> Result<Refresh, ClientError> {
+    pub async fn refresh(&self) -> Result<RefreshStatus, QuorumApiError> {
         self.json(Method::GET, "/v1/refreshes", Bytes::new()).await
     }
 
@@ -112,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or has none.
-    pub async fn witnesses(&self) -> Result<Witnesses, ClientError> {
+    pub async fn witnesses(&self) -> Result<EpochWitnesses, QuorumApiError> {
         self.json(Method::GET, "/v1/witnesses", Bytes::new()).await
     }
 
@@ -120,7 +124,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or does not have it.
-    pub async fn public_key(&self) -> Result<Bytes, ClientError> {
+    pub async fn public_key(&self) -> Result<Bytes, QuorumApiError> {
         self.ask(Method::GET, "/v1/public-key", Bytes::new()).await
     }
 
@@ -128,7 +132,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer, or has none.
-    pub async fn headers(&self) -> Result<Bytes, ClientError> {
+    pub async fn headers(&self) -> Result<Bytes, QuorumApiError> {
         self.ask(Method::GET, "/v1/headers", Bytes::new()).await
     }
 
@@ -136,7 +140,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn health(&self) -> Result<Health, ClientError> {
+    pub async fn health(&self) -> Result<NodeHealth, QuorumApiError> {
         let (_, body) = self.answer(Method::GET, "/v1/health", Bytes::new()).await?;
         self.parse(&body)
     }
@@ -146,23 +150,23 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T, QuorumApiError> {
         self.parse(&self.ask(method, path, body).await?)
     }
 
-    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, QuorumApiError> {
         serde_json::from_slice(body).map_err(|error| self.stranger(&error.to_string()))
     }
 
     /// The body of a successful answer.
-    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, QuorumApiError> {
         let (status, body) = self.answer(method, path, body).await?;
         if status.is_success() {
             return Ok(body);
         }
         let document: serde_json::Value = self.parse(&body)?;
         let reason = document["error"].as_str().ok_or_else(|| self.stranger("no reason"))?;
-        Err(ClientError::Refused { status: status.as_u16(), reason: reason.to_owned() })
+        Err(QuorumApiError::Refused { status: status.as_u16(), reason: reason.to_owned() })
     }
 
     async fn answer(
@@ -170,10 +174,10 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<(StatusCode, Bytes), QuorumApiError> {
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|source| ClientError::Unconnected { path: self.socket.clone(), source })?;
+            .map_err(|source| QuorumApiError::Unconnected { path: self.socket.clone(), source })?;
         let stranger = |error: &dyn std::fmt::Display| self.stranger(&error.to_string());
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| stranger(&error))?;
@@ -196,7 +200,7 @@ impl Client {
         }
     }
 
-    fn stranger(&self, what: &str) -> ClientError {
-        ClientError::Stranger { path: self.socket.clone(), what: what.to_owned() }
+    fn stranger(&self, what: &str) -> QuorumApiError {
+        QuorumApiError::Stranger { path: self.socket.clone(), what: what.to_owned() }
     }
 }

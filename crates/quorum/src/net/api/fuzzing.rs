@@ -9,60 +9,71 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use super::server::serve;
-use super::{Encoding, Health, LocalService, Refresh, Refusal, RefusalKind, Registered, Witnesses};
+use super::{
+    ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
+    RefreshStatus, RegisterResponse,
+};
 use crate::net::nodes::parse_nodes;
 use crate::protocol::policy::check_message;
 
 /// A service that refuses all that it can refuse.
 struct Refusing;
 
-fn refuse<T>(why: impl std::fmt::Display) -> Result<T, Refusal> {
-    Err(Refusal::new(RefusalKind::Forbidden, why))
+fn refuse<T>(why: impl std::fmt::Display) -> Result<T, ApiRefusal> {
+    Err(ApiRefusal::new(ApiRefusalKind::Forbidden, why))
 }
 
 impl LocalService for Refusing {
-    async fn register(&self, message: Bytes, _: Option<u32>) -> Result<Registered, Refusal> {
+    async fn register(
+        &self,
+        message: Bytes,
+        _: Option<u32>,
+    ) -> Result<RegisterResponse, ApiRefusal> {
         check_message(&message).or_else(refuse)?;
-        Ok(Registered { digest: String::new(), new: true })
+        Ok(RegisterResponse { digest: String::new(), new: true })
     }
 
-    async fn sign(&self, _: Bytes, _: Encoding, _: Option<u32>) -> Result<Vec<u8>, Refusal> {
+    async fn sign(&self, _: Bytes, _: ApiEncoding, _: Option<u32>) -> Result<Vec<u8>, ApiRefusal> {
         refuse("not\nregistered")
     }
 
-    async fn start_refresh(&self, nodes: String, _: Option<u32>) -> Result<Refresh, Refusal> {
+    async fn start_refresh(
+        &self,
+        nodes: String,
+        _: Option<u32>,
+    ) -> Result<RefreshStatus, ApiRefusal> {
         match parse_nodes(&nodes) {
             Ok(_) => refuse("no member"),
             Err(problems) => refuse(problems.first().in_one_line(&nodes)),
         }
     }
 
-    async fn cancel_refresh(&self, _: Option<u32>) -> Result<Refresh, Refusal> {
+    async fn cancel_refresh(&self, _: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
         refuse("none")
     }
 
-    fn refresh(&self) -> Option<Refresh> {
+    fn refresh(&self) -> Option<RefreshStatus> {
         None
     }
 
-    fn witnesses(&self) -> Result<Witnesses, Refusal> {
+    fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
         refuse("none")
     }
 
-    fn public_key(&self) -> Result<String, Refusal> {
+    fn public_key(&self) -> Result<String, ApiRefusal> {
         refuse("none")
     }
 
-    fn headers(&self) -> Result<Vec<u8>, Refusal> {
+    fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
         refuse("none")
     }
 
-    fn health(&self) -> Health {
+    fn health(&self) -> NodeHealth {
         let problem = "none".to_owned();
         let (epoch, height, waiting_s, connected, needed) = (None, 0, None, 0, 1);
         let (ok, problem_s) = (false, None);
         let warning = String::new();
-        Health { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
+        NodeHealth { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {
@@ -133,7 +144,7 @@ pub fn examples() -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
     use crate::fuzzing::changed;
@@ -145,7 +156,7 @@ mod tests {
             assert!(request(example).starts_with(b"HTTP/1.1 "));
         }
         sim::run_seeds(400, |seed| {
-            let mut random = Rng::new(seed);
+            let mut random = SeededRng::new(seed);
             let mut example = || {
                 let example = &examples[random.index(examples.len())];
                 changed(example, &mut random)

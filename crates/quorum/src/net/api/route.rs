@@ -6,13 +6,13 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 
-use super::{Encoding, Refusal, RefusalKind};
+use super::{ApiEncoding, ApiRefusal, ApiRefusalKind};
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum ApiOperation {
     Register,
-    Sign(Encoding),
+    Sign(ApiEncoding),
     StartRefresh,
     CancelRefresh,
     Refresh,
@@ -23,7 +23,7 @@ pub(super) enum Operation {
     Specification,
 }
 
-impl Operation {
+impl ApiOperation {
     /// Its name in the audit log.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -41,22 +41,22 @@ impl Operation {
 }
 
 /// The operations by path and method.
-pub(super) const ROUTES: &[(&str, &Method, Operation)] = &[
-    ("/v1/messages", &Method::POST, Operation::Register),
-    ("/v1/signatures", &Method::POST, Operation::Sign(Encoding::Pkcs1)),
-    ("/v1/refreshes", &Method::POST, Operation::StartRefresh),
-    ("/v1/refreshes", &Method::GET, Operation::Refresh),
-    ("/v1/refreshes", &Method::DELETE, Operation::CancelRefresh),
-    ("/v1/witnesses", &Method::GET, Operation::Witnesses),
-    ("/v1/public-key", &Method::GET, Operation::PublicKey),
-    ("/v1/headers", &Method::GET, Operation::Headers),
-    ("/v1/health", &Method::GET, Operation::Health),
-    ("/v1/openapi.json", &Method::GET, Operation::Specification),
+pub(super) const ROUTES: &[(&str, &Method, ApiOperation)] = &[
+    ("/v1/messages", &Method::POST, ApiOperation::Register),
+    ("/v1/signatures", &Method::POST, ApiOperation::Sign(ApiEncoding::Pkcs1)),
+    ("/v1/refreshes", &Method::POST, ApiOperation::StartRefresh),
+    ("/v1/refreshes", &Method::GET, ApiOperation::Refresh),
+    ("/v1/refreshes", &Method::DELETE, ApiOperation::CancelRefresh),
+    ("/v1/witnesses", &Method::GET, ApiOperation::Witnesses),
+    ("/v1/public-key", &Method::GET, ApiOperation::PublicKey),
+    ("/v1/headers", &Method::GET, ApiOperation::Headers),
+    ("/v1/health", &Method::GET, ApiOperation::Health),
+    ("/v1/openapi.json", &Method::GET, ApiOperation::Specification),
 ];
 
 /// A request that has no operation.
 #[derive(Debug)]
-pub(super) struct Unknown {
+pub(super) struct UnknownOperation {
     pub(super) status: StatusCode,
     pub(super) reason: String,
     /// The methods that its path takes, if it has another one.
@@ -71,8 +71,9 @@ pub(super) fn operation(
     method: &Method,
     path: &str,
     query: Option<&str>,
-) -> Result<Operation, Unknown> {
-    let unknown = |status, reason: &str| Unknown { status, reason: reason.into(), allowed: None };
+) -> Result<ApiOperation, UnknownOperation> {
+    let unknown =
+        |status, reason: &str| UnknownOperation { status, reason: reason.into(), allowed: None };
     let of_path: Vec<_> = ROUTES.iter().filter(|(known, ..)| *known == path).collect();
     if of_path.is_empty() {
         let reason = "there is no such path: GET /v1/openapi.json lists all of them";
@@ -83,14 +84,17 @@ pub(super) fn operation(
         let allowed = allowed.join(", ");
         let reason = format!("this path takes {allowed} only");
         let allowed = HeaderValue::from_str(&allowed).ok();
-        return Err(Unknown { allowed, ..unknown(StatusCode::METHOD_NOT_ALLOWED, &reason) });
+        return Err(UnknownOperation {
+            allowed,
+            ..unknown(StatusCode::METHOD_NOT_ALLOWED, &reason)
+        });
     };
     let malformed = |reason| Err(unknown(StatusCode::BAD_REQUEST, reason));
     match (operation, query) {
-        (Operation::Sign(_), Some(query)) => {
-            let encoding = query.strip_prefix("encoding=").and_then(Encoding::from_name);
+        (ApiOperation::Sign(_), Some(query)) => {
+            let encoding = query.strip_prefix("encoding=").and_then(ApiEncoding::from_name);
             let reason = "the query must be encoding=pkcs1 or encoding=pss, or be left out";
-            encoding.map_or_else(|| malformed(reason), |encoding| Ok(Operation::Sign(encoding)))
+            encoding.map_or_else(|| malformed(reason), |encoding| Ok(ApiOperation::Sign(encoding)))
         }
         (_, Some(_)) => malformed("this path takes no query: leave it out"),
         (operation, None) => Ok(*operation),
@@ -119,22 +123,22 @@ pub(super) fn answer(
 /// The answer to a request that failed, with one line that says why.
 pub(super) fn error(status: StatusCode, reason: &str) -> Response<Full<Bytes>> {
     #[derive(Serialize)]
-    struct Document<'a> {
+    struct ApiErrorBody<'a> {
         error: &'a str,
     }
-    json(status, &Document { error: reason })
+    json(status, &ApiErrorBody { error: reason })
 }
 
 /// The answer to a request that the service refused.
-pub(super) fn refusal(refusal: &Refusal) -> Response<Full<Bytes>> {
+pub(super) fn refusal(refusal: &ApiRefusal) -> Response<Full<Bytes>> {
     let status = match refusal.kind {
-        RefusalKind::Malformed => StatusCode::BAD_REQUEST,
-        RefusalKind::Forbidden => StatusCode::FORBIDDEN,
-        RefusalKind::Conflict => StatusCode::CONFLICT,
-        RefusalKind::Busy => StatusCode::TOO_MANY_REQUESTS,
-        RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        RefusalKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-        RefusalKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ApiRefusalKind::Malformed => StatusCode::BAD_REQUEST,
+        ApiRefusalKind::Forbidden => StatusCode::FORBIDDEN,
+        ApiRefusalKind::Conflict => StatusCode::CONFLICT,
+        ApiRefusalKind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        ApiRefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ApiRefusalKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        ApiRefusalKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
     error(status, &refusal.reason)
 }

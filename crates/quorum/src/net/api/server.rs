@@ -17,14 +17,14 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use keys::trusted::TrustedFolder;
-use service::accept::RoundRobin;
+use service::accept::RoundRobinAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::route::{self, Operation, operation};
-use super::{LocalService, MAX_BODY_LEN, OPENAPI, Refusal, RefusalKind};
+use super::route::{self, ApiOperation, operation};
+use super::{ApiRefusal, ApiRefusalKind, LocalService, MAX_BODY_LEN, OPENAPI};
 
 /// The longest path of a Unix socket, in bytes.
 const MAX_PATH: usize = 107;
@@ -80,7 +80,7 @@ impl ApiSocket {
         max_connections: usize,
         service: Arc<impl LocalService>,
     ) -> io::Result<Self> {
-        let (folder, name) = TrustedFolder::of(path).map_err(io::Error::other)?;
+        let (folder, name) = TrustedFolder::containing(path).map_err(io::Error::other)?;
         let path = folder.path().join(name);
         if path.as_os_str().len() > MAX_PATH {
             let what = format!(
@@ -108,7 +108,7 @@ impl ApiSocket {
         };
         let listener = service::listening::listen_unix(&path, mode)?;
         let task = tokio::spawn(async move {
-            let (listeners, mut round_robin) = ([listener], RoundRobin::default());
+            let (listeners, mut round_robin) = ([listener], RoundRobinAcceptor::default());
             let (free, needed) =
                 (Arc::new(Semaphore::new(max_connections)), Arc::new(Notify::new()));
             let mut connections = JoinSet::new();
@@ -203,8 +203,10 @@ async fn answer(
         Ok(body) => body,
         Err((status, reason)) => return refuse(service, operation.name(), status, reason),
     };
-    let takes_body =
-        matches!(operation, Operation::Register | Operation::Sign(_) | Operation::StartRefresh);
+    let takes_body = matches!(
+        operation,
+        ApiOperation::Register | ApiOperation::Sign(_) | ApiOperation::StartRefresh
+    );
     if !takes_body && !body.is_empty() {
         let reason = "this request takes no body: leave it out";
         return refuse(service, operation.name(), StatusCode::BAD_REQUEST, reason);
@@ -225,49 +227,49 @@ fn refuse(
 }
 
 async fn perform(
-    operation: Operation,
+    operation: ApiOperation,
     body: Bytes,
     service: &impl LocalService,
     user: Option<u32>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, ApiRefusal> {
     const OCTETS: &str = "application/octet-stream";
     Ok(match operation {
-        Operation::Register => {
+        ApiOperation::Register => {
             let registered = service.register(body, user).await?;
             let status = if registered.new { StatusCode::CREATED } else { StatusCode::OK };
             route::json(status, &registered)
         }
-        Operation::Sign(encoding) => {
+        ApiOperation::Sign(encoding) => {
             route::answer(StatusCode::OK, OCTETS, service.sign(body, encoding, user).await?)
         }
-        Operation::StartRefresh => {
+        ApiOperation::StartRefresh => {
             let malformed = |_| {
                 let reason = "the body must be a NODES.toml, text in UTF-8";
                 service.refused(operation.name(), reason);
-                Refusal::new(RefusalKind::Malformed, reason)
+                ApiRefusal::new(ApiRefusalKind::Malformed, reason)
             };
             let nodes = String::from_utf8(body.into()).map_err(malformed)?;
             let refresh = service.start_refresh(nodes, user).await?;
             route::json(StatusCode::ACCEPTED, &refresh)
         }
-        Operation::CancelRefresh => {
+        ApiOperation::CancelRefresh => {
             route::json(StatusCode::ACCEPTED, &service.cancel_refresh(user).await?)
         }
-        Operation::Refresh => match service.refresh() {
+        ApiOperation::Refresh => match service.refresh() {
             Some(refresh) => route::json(StatusCode::OK, &refresh),
             None => route::error(StatusCode::NOT_FOUND, "there was no refresh yet"),
         },
-        Operation::Witnesses => route::json(StatusCode::OK, &service.witnesses()?),
-        Operation::PublicKey => {
+        ApiOperation::Witnesses => route::json(StatusCode::OK, &service.witnesses()?),
+        ApiOperation::PublicKey => {
             route::answer(StatusCode::OK, "application/x-pem-file", service.public_key()?)
         }
-        Operation::Headers => route::answer(StatusCode::OK, OCTETS, service.headers()?),
-        Operation::Health => {
+        ApiOperation::Headers => route::answer(StatusCode::OK, OCTETS, service.headers()?),
+        ApiOperation::Health => {
             let health = service.health();
             let status = if health.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             route::json(status, &health)
         }
-        Operation::Specification => {
+        ApiOperation::Specification => {
             route::answer(StatusCode::OK, "application/json", OPENAPI.as_bytes())
         }
     })

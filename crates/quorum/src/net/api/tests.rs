@@ -21,70 +21,78 @@ struct Fake {
     is_ill: bool,
 }
 
-fn state(step: RefreshStep) -> Refresh {
+fn state(step: RefreshStep) -> RefreshStatus {
     let address = "192.0.2.1:6530".parse().unwrap();
-    let awaited = Awaited { server: 4, identity: "0a".repeat(32), address, connected: false };
+    let awaited = AwaitedServer { server: 4, identity: "0a".repeat(32), address, connected: false };
     let (waiting_for, problem) = (vec![awaited], "different lists".into());
     let (epoch, done, of, cancelled, cancelled_of) = (2, 1, 2, 0, 2);
-    Refresh { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+    RefreshStatus { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
 }
 
 impl LocalService for Fake {
-    async fn register(&self, message: Bytes, user: Option<u32>) -> Result<Registered, Refusal> {
+    async fn register(
+        &self,
+        message: Bytes,
+        user: Option<u32>,
+    ) -> Result<RegisterResponse, ApiRefusal> {
         assert_eq!(user, Some(rustix::process::geteuid().as_raw()));
-        check_message(&message).map_err(|why| Refusal::new(RefusalKind::Forbidden, why))?;
+        check_message(&message).map_err(|why| ApiRefusal::new(ApiRefusalKind::Forbidden, why))?;
         let digest = MessageDigest::of(&message).to_string();
         let new = self.registered.lock().unwrap().insert(message.to_vec());
-        Ok(Registered { digest, new })
+        Ok(RegisterResponse { digest, new })
     }
 
     async fn sign(
         &self,
         message: Bytes,
-        encoding: Encoding,
+        encoding: ApiEncoding,
         _user: Option<u32>,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Vec<u8>, ApiRefusal> {
         if !self.registered.lock().unwrap().contains(&message[..]) {
-            return Err(Refusal::new(RefusalKind::Forbidden, "not\nregistered"));
+            return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, "not\nregistered"));
         }
         Ok([encoding.name().as_bytes(), b" ", &message].concat())
     }
 
-    async fn start_refresh(&self, nodes: String, _: Option<u32>) -> Result<Refresh, Refusal> {
+    async fn start_refresh(
+        &self,
+        nodes: String,
+        _: Option<u32>,
+    ) -> Result<RefreshStatus, ApiRefusal> {
         if nodes.is_empty() {
-            return Err(Refusal::new(RefusalKind::Malformed, "no nodes"));
+            return Err(ApiRefusal::new(ApiRefusalKind::Malformed, "no nodes"));
         }
         Ok(state(RefreshStep::Approving))
     }
 
-    async fn cancel_refresh(&self, _: Option<u32>) -> Result<Refresh, Refusal> {
-        let none = || Refusal::new(RefusalKind::Conflict, "there is none");
+    async fn cancel_refresh(&self, _: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
+        let none = || ApiRefusal::new(ApiRefusalKind::Conflict, "there is none");
         (!self.is_ill).then_some(state(RefreshStep::Cancelled)).ok_or_else(none)
     }
 
-    fn refresh(&self) -> Option<Refresh> {
+    fn refresh(&self) -> Option<RefreshStatus> {
         (!self.is_ill).then_some(state(RefreshStep::Done))
     }
 
-    fn witnesses(&self) -> Result<Witnesses, Refusal> {
-        Ok(Witnesses { epoch: 1, witnesses: vec!["0a".into(); 4] })
+    fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
+        Ok(EpochWitnesses { epoch: 1, witnesses: vec!["0a".into(); 4] })
     }
 
-    fn public_key(&self) -> Result<String, Refusal> {
-        let none = || Refusal::new(RefusalKind::Unavailable, "no key");
+    fn public_key(&self) -> Result<String, ApiRefusal> {
+        let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "no key");
         (!self.is_ill).then(|| "-----BEGIN PUBLIC KEY-----\n".to_owned()).ok_or_else(none)
     }
 
-    fn headers(&self) -> Result<Vec<u8>, Refusal> {
+    fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
         Ok(vec![0, 255])
     }
 
-    fn health(&self) -> Health {
+    fn health(&self) -> NodeHealth {
         let problem = if self.is_ill { "no shares" } else { "" }.to_owned();
         let (epoch, height, waiting_s, connected, needed) = (Some(1), 7, None, 3, 1);
         let (ok, problem_s) = (!self.is_ill, self.is_ill.then_some(5));
         let warning = String::new();
-        Health { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
+        NodeHealth { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {
@@ -119,8 +127,8 @@ impl Served {
         self.place.path().join("socket")
     }
 
-    fn client(&self) -> Client {
-        Client::new(&self.path())
+    fn client(&self) -> QuorumApiClient {
+        QuorumApiClient::new(&self.path())
     }
 
     /// The status, the content type and the body of the answer to a request.
@@ -330,12 +338,12 @@ fn the_client_gets_what_the_server_says() {
     let client = served.client();
     served.runtime.block_on(async {
         let message = Bytes::from_static(b"message");
-        let error = client.sign(message.clone(), Encoding::Pss).await.unwrap_err();
+        let error = client.sign(message.clone(), ApiEncoding::Pss).await.unwrap_err();
         assert!(error.is_forbidden() && error.to_string() == "not registered", "{error}");
         let registered = client.register(message.clone()).await.unwrap();
         assert_eq!(registered.digest, MessageDigest::of(&message).to_string());
         assert!(registered.new && !client.register(message.clone()).await.unwrap().new);
-        assert_eq!(client.sign(message, Encoding::Pss).await.unwrap(), "pss message");
+        assert_eq!(client.sign(message, ApiEncoding::Pss).await.unwrap(), "pss message");
         assert_eq!(client.start_refresh("[[node]]".into()).await.unwrap().epoch, 2);
         assert_eq!(client.cancel_refresh().await.unwrap(), state(RefreshStep::Cancelled));
         assert_eq!(client.refresh().await.unwrap(), state(RefreshStep::Done));
@@ -349,7 +357,7 @@ fn the_client_gets_what_the_server_says() {
 #[test]
 fn without_a_server_the_client_says_so() {
     let place = TempDir::new().unwrap();
-    let client = Client::new(&place.path().join("socket"));
+    let client = QuorumApiClient::new(&place.path().join("socket"));
     let error = Runtime::new().unwrap().block_on(client.health()).unwrap_err().to_string();
     assert!(error.contains("is `sunder quorum node` running"), "{error}");
     assert_eq!(error.lines().count(), 1);

@@ -6,55 +6,60 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use service::log::LogRateLimiter;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep_until;
 use tracing::{debug, error, info, warn};
 
 use super::store::LogStore;
-use super::{Applied, ConsensusError, ConsensusStatus, Shared};
-use crate::log::{Committed, Height};
-use crate::net::links::{Inbound, Inbox, Lane, Links, Message as Received, Topic};
-use crate::protocol::consensus::codec::{Decided, Message};
-use crate::protocol::consensus::context::Address;
-use crate::protocol::consensus::engine::{Engine, EngineError, NotTaken, Opening, Output, Signer};
-use crate::protocol::consensus::inflow::Inflow;
+use super::{AppliedHeight, ConsensusError, ConsensusStatus, SharedConsensus};
+use crate::log::{CommittedEntries, Height};
+use crate::net::links::{
+    LinkEvent, LinkLane, LinkMessage as Received, LinkTopic, QuorumLinks, TopicInbox,
+};
+use crate::protocol::consensus::codec::{ConsensusMessage, DecidedValue};
+use crate::protocol::consensus::context::ValidatorAddress;
+use crate::protocol::consensus::engine::{
+    ConsensusEngine, ConsensusEngineError, ConsensusOutput, EntryPoolRefusal, LogResumePoint,
+    VoteSigner,
+};
+use crate::protocol::consensus::fair_queue::FairLinkQueue;
 
 /// How many messages are handled before their results are written and sent: one write to the disk
 /// serves them all.
 const MAX_BATCH: usize = 64;
 
-pub(super) struct Driver {
+pub(super) struct ConsensusDriver {
     /// Until the service has applied all that is stored.
-    signer: Option<Signer>,
-    engine: Option<Engine>,
-    links: Arc<Links>,
-    inbox: Inbox,
-    inflow: Inflow<Received>,
+    signer: Option<VoteSigner>,
+    engine: Option<ConsensusEngine>,
+    links: Arc<QuorumLinks>,
+    inbox: TopicInbox,
+    inflow: FairLinkQueue<Received>,
     store: LogStore,
-    shared: Arc<Shared>,
+    shared: Arc<SharedConsensus>,
     runtime: Runtime,
     start: Instant,
     applied: Height,
     /// The servers with a link.
-    up: BTreeSet<Address>,
+    linked_servers: BTreeSet<ValidatorAddress>,
     /// Records that no message depends on yet.
     unwritten: Vec<Vec<u8>>,
     refusals: LogRateLimiter,
     equivocations: u64,
 }
 
-impl From<EngineError> for ConsensusError {
-    fn from(error: EngineError) -> Self {
+impl From<ConsensusEngineError> for ConsensusError {
+    fn from(error: ConsensusEngineError) -> Self {
         Self::Engine(error.to_string())
     }
 }
 
 /// Says that the log has failed if the thread panics.
-struct Watch(Arc<Shared>);
+struct ConsensusPanicGuard(Arc<SharedConsensus>);
 
-impl Drop for Watch {
+impl Drop for ConsensusPanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(ConsensusError::Panicked);
@@ -62,26 +67,26 @@ impl Drop for Watch {
     }
 }
 
-impl Driver {
+impl ConsensusDriver {
     pub(super) fn new(
-        signer: Signer,
-        links: Arc<Links>,
-        inbox: Inbox,
+        signer: VoteSigner,
+        links: Arc<QuorumLinks>,
+        inbox: TopicInbox,
         store: LogStore,
-        shared: Arc<Shared>,
+        shared: Arc<SharedConsensus>,
     ) -> Result<Self, ConsensusError> {
         Ok(Self {
             signer: Some(signer),
             engine: None,
             links,
             inbox,
-            inflow: Inflow::default(),
+            inflow: FairLinkQueue::default(),
             store,
             shared,
             runtime: Builder::new_current_thread().enable_time().build()?,
             start: Instant::now(),
             applied: Height(0),
-            up: BTreeSet::new(),
+            linked_servers: BTreeSet::new(),
             unwritten: Vec::new(),
             refusals: LogRateLimiter::default(),
             equivocations: 0,
@@ -89,10 +94,10 @@ impl Driver {
     }
 
     /// Runs until it is stopped or fails.
-    pub(super) fn run(mut self) -> Inbox {
-        let _watch = Watch(Arc::clone(&self.shared));
+    pub(super) fn run(mut self) -> TopicInbox {
+        let _watch = ConsensusPanicGuard(Arc::clone(&self.shared));
         loop {
-            match self.turn() {
+            match self.run_once() {
                 Ok(true) => self.wait(),
                 Ok(false) => break,
                 Err(error) => {
@@ -103,7 +108,7 @@ impl Driver {
             }
         }
         // The next log must know them. What waits here was for this one.
-        self.inbox.say_up(self.up.iter().filter_map(Address::key));
+        self.inbox.replay_link_up(self.linked_servers.iter().filter_map(ValidatorAddress::key));
         self.inbox
     }
 
@@ -112,7 +117,7 @@ impl Driver {
     }
 
     /// Handles what has come; returns whether to go on.
-    fn turn(&mut self) -> Result<bool, ConsensusError> {
+    fn run_once(&mut self) -> Result<bool, ConsensusError> {
         let (applied, prune, stop) = {
             let mut exchange = self.shared.lock();
             (exchange.applied.take(), exchange.prune.take(), exchange.stop)
@@ -132,15 +137,15 @@ impl Driver {
         if let Some(engine) = &mut self.engine {
             engine.tick(now)?;
         }
-        self.settle()?;
+        self.perform_outputs()?;
         self.report();
         Ok(true)
     }
 
     /// The service has applied a height: it gets the next one if that is stored. Otherwise the next
     /// height begins.
-    fn handle_applied(&mut self, applied: Applied) -> Result<(), ConsensusError> {
-        let Applied { height, set, check, key } = applied;
+    fn handle_applied(&mut self, applied: AppliedHeight) -> Result<(), ConsensusError> {
+        let AppliedHeight { height, set, check, key } = applied;
         self.applied = height;
         if height < self.store.last() {
             let next = self.store.decided(height.next())?;
@@ -159,12 +164,12 @@ impl Driver {
             let leader = self.store.decided(last)?.map(|decided| decided.value.leader());
             let records = self.store.records()?;
             let (height, count) = (last.next(), records.len());
-            let opening = Opening { after: last, leader, records };
-            let mut engine = Engine::open(signer, &opening, (&set, key), check, now)?;
+            let opening = LogResumePoint { after: last, leader, records };
+            let mut engine = ConsensusEngine::open(signer, &opening, (&set, key), check, now)?;
             let votes = engine.votes();
             info!(%height, records = count, votes, "agreement log opened");
-            for &server in &self.up {
-                engine.greet(server);
+            for &server in &self.linked_servers {
+                engine.handle_link_up(server);
             }
             self.engine = Some(engine);
         }
@@ -180,8 +185,10 @@ impl Driver {
             let Some(entry) = next else { return Ok(()) };
             let len = entry.len();
             match engine.submit(entry, now)? {
-                Err(NotTaken::Full) => return Ok(()),
-                Err(NotTaken::Refused) => debug!("an entry that may not be committed is dropped"),
+                Err(EntryPoolRefusal::Full) => return Ok(()),
+                Err(EntryPoolRefusal::Refused) => {
+                    debug!("an entry that may not be committed is dropped");
+                }
                 Ok(()) => {}
             }
             let mut exchange = self.shared.lock();
@@ -199,7 +206,7 @@ impl Driver {
             let now = self.now();
             let Some(engine) = &mut self.engine else { return Ok(()) };
             let Some((from, received)) = self.inflow.pop(now) else { return Ok(()) };
-            match Message::parse(&received.bytes) {
+            match ConsensusMessage::parse(&received.bytes) {
                 Ok(message) => engine.receive(from, message, now)?,
                 Err(error) => self.refused(received.from(), error.0),
             }
@@ -208,79 +215,83 @@ impl Driver {
     }
 
     /// A message of a server is refused.
-    fn refused(&mut self, from: &PublicKey, why: &str) {
+    fn refused(&mut self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
-        if let Some(so_often) = self.refusals.happened_of(8) {
+        if let Some(so_often) = self.refusals.count_event_of(8) {
             warn!(server = %from, %why, so_often, "a message of the log was refused");
         }
     }
 
-    fn arrived(&mut self, inbound: Inbound) {
+    fn arrived(&mut self, inbound: LinkEvent) {
         match inbound {
-            Inbound::Up(key) => {
-                let server = Address::of(&key);
-                self.up.insert(server);
+            LinkEvent::Up(key) => {
+                let server = ValidatorAddress::of(&key);
+                self.linked_servers.insert(server);
                 if let Some(engine) = &mut self.engine {
-                    engine.greet(server);
+                    engine.handle_link_up(server);
                 }
             }
-            Inbound::Down(key) => {
-                let server = Address::of(&key);
-                self.up.remove(&server);
+            LinkEvent::Down(key) => {
+                let server = ValidatorAddress::of(&key);
+                self.linked_servers.remove(&server);
                 self.inflow.clear(server);
             }
-            Inbound::Message(message) => {
-                self.inflow.push(Address::of(message.from()), message.bytes.len(), message);
+            LinkEvent::Message(message) => {
+                self.inflow.push(
+                    ValidatorAddress::of(message.from()),
+                    message.bytes.len(),
+                    message,
+                );
             }
         }
     }
 
     /// Writes and sends what the engine wants, in this order.
-    fn settle(&mut self) -> Result<(), ConsensusError> {
+    fn perform_outputs(&mut self) -> Result<(), ConsensusError> {
         loop {
-            let outputs = self.engine.as_mut().map(Engine::outputs).unwrap_or_default();
+            let outputs = self.engine.as_mut().map(ConsensusEngine::outputs).unwrap_or_default();
             if outputs.is_empty() {
                 return Ok(());
             }
             for output in outputs {
                 match output {
-                    Output::Append(records) => self.unwritten.extend(records),
-                    Output::Commit(decided) => {
+                    ConsensusOutput::Append(records) => self.unwritten.extend(records),
+                    ConsensusOutput::Commit(decided) => {
                         self.unwritten.clear();
                         self.store.commit(&decided)?;
                         self.deliver(&decided);
                     }
-                    Output::Broadcast(message) => {
+                    ConsensusOutput::Broadcast(message) => {
                         self.write_before(&message)?;
                         let bytes = Bytes::from(message.to_bytes());
-                        for server in &self.up {
+                        for server in &self.linked_servers {
                             self.send(*server, bytes.clone());
                         }
                     }
-                    Output::Send(server, message) => {
+                    ConsensusOutput::Send(server, message) => {
                         self.write_before(&message)?;
                         self.send(server, message.to_bytes().into());
                     }
-                    Output::SendCommitted(server, height) => {
+                    ConsensusOutput::SendCommitted(server, height) => {
                         if let Some(value) = self.store.committed(height)? {
-                            let message = Message::committed(&value);
+                            let message = ConsensusMessage::committed(&value);
                             self.inflow.charge(server, message.len(), self.now());
                             self.send(server, message.into());
                         }
                     }
-                    Output::Refused(server, why) => {
+                    ConsensusOutput::Refused(server, why) => {
                         if let Some(key) = server.key() {
                             self.refused(&key, why);
                         }
                     }
-                    Output::Checked { server, entries, are_admitted } => {
+                    ConsensusOutput::Checked { server, entries, are_admitted } => {
                         let now = self.now();
                         (0..entries).for_each(|_| self.inflow.charge(server, 0, now));
                         if !are_admitted && let Some(key) = server.key() {
                             self.refused(&key, "a value that may not be committed: it is faulty");
                         }
                     }
-                    Output::Equivocation(server) => {
+                    ConsensusOutput::Equivocation(server) => {
                         self.equivocations += 1;
                         let server = server.key().map(|key| key.to_string());
                         warn!(?server, "a server has voted or proposed twice: it is faulty");
@@ -291,7 +302,7 @@ impl Driver {
     }
 
     /// Makes records durable before a message that may depend on them.
-    fn write_before(&mut self, message: &Message) -> Result<(), ConsensusError> {
+    fn write_before(&mut self, message: &ConsensusMessage) -> Result<(), ConsensusError> {
         if !self.unwritten.is_empty() && message.is_signed() {
             self.store.append(&self.unwritten)?;
             self.unwritten.clear();
@@ -299,16 +310,17 @@ impl Driver {
         Ok(())
     }
 
-    fn send(&self, server: Address, bytes: Bytes) {
+    fn send(&self, server: ValidatorAddress, bytes: Bytes) {
         let Some(key) = server.key() else { return };
-        if let Err(error) = self.links.send(&key, Topic::Log, Lane::Urgent, bytes) {
+        if let Err(error) = self.links.send(&key, LinkTopic::Log, LinkLane::Urgent, bytes) {
             // It asks for what it misses.
             debug!(server = %key, %error, "not sent");
         }
     }
 
-    fn deliver(&self, decided: &Decided) {
-        let committed = Committed { height: decided.height(), entries: decided.value.entries() };
+    fn deliver(&self, decided: &DecidedValue) {
+        let committed =
+            CommittedEntries { height: decided.height(), entries: decided.value.entries() };
         let mut exchange = self.shared.lock();
         exchange.ready = Some(committed);
         exchange.wake_service();
@@ -326,7 +338,7 @@ impl Driver {
             ..ConsensusStatus::default()
         };
         if let Some(engine) = &self.engine {
-            let key = |address: Address| address.key().map(|key| key.to_string());
+            let key = |address: ValidatorAddress| address.key().map(|key| key.to_string());
             status.height = engine.height().0;
             status.round = engine.round();
             status.waiting = engine.waiting();
@@ -341,7 +353,7 @@ impl Driver {
         if is_waiting && exchange.waiting_since.is_none() {
             exchange.waiting_since = Some(Instant::now());
         }
-        let oldest = self.engine.as_ref().and_then(Engine::oldest);
+        let oldest = self.engine.as_ref().and_then(ConsensusEngine::oldest);
         exchange.oldest_since = oldest.map(|since| self.start + since);
         exchange.status = status;
     }
@@ -349,7 +361,7 @@ impl Driver {
     /// Waits for the next message, call or deadline.
     fn wait(&mut self) {
         let inflow = if self.engine.is_some() { self.inflow.ready() } else { None };
-        let deadline = self.engine.as_ref().and_then(Engine::deadline);
+        let deadline = self.engine.as_ref().and_then(ConsensusEngine::deadline);
         let deadline = deadline.into_iter().chain(inflow).min().map(|at| self.start + at);
         let Self { runtime, inbox, shared, .. } = self;
         let inbound = runtime.block_on(async {

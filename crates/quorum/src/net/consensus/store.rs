@@ -9,11 +9,11 @@ use keys::trusted::{TrustError, TrustedFolder};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 
-use crate::log::{Height, LogLife};
+use crate::log::{Height, LogIncarnation};
 use crate::net::full_disk::{advice_on_database, advice_on_file};
-use crate::protocol::consensus::codec::Decided;
+use crate::protocol::consensus::codec::DecidedValue;
 
 /// The application id of the databases: "SNDL".
 const APPLICATION: i64 = 0x534E_444C;
@@ -103,7 +103,7 @@ pub(super) struct LogStore {
     last: Height,
     /// The highest height that is deleted.
     pruned: Height,
-    life: LogLife,
+    life: LogIncarnation,
 }
 
 impl LogStore {
@@ -125,7 +125,7 @@ impl LogStore {
             _ => folder.check_file(name)?,
         }
         let connection = connect(&path).map_err(|source| of_database(&path, source))?;
-        let (last, life) = (Height(0), LogLife([0; 32]));
+        let (last, life) = (Height(0), LogIncarnation([0; 32]));
         let mut store = Self { path, connection, last, pruned: last, life };
         store.check()?;
         store.begin(applied)?;
@@ -164,20 +164,20 @@ impl LogStore {
             state.map(|(base, life, first, last): (i64, [u8; 32], Option<i64>, Option<i64>)| {
                 let height = |number: i64| Height(number.unsigned_abs());
                 let pruned = height(first.unwrap_or(base + 1) - 1);
-                (height(base), (height(last.unwrap_or(base)), pruned, LogLife(life)))
+                (height(base), (height(last.unwrap_or(base)), pruned, LogIncarnation(life)))
             });
         let known = known.filter(|(base, (last, ..))| (*base..=*last).contains(&applied));
         (self.last, self.pruned, self.life) = if let Some((_, known)) = known {
             known
         } else {
-            let life = Generator::seeded()?.array()?;
+            let life = RandomGenerator::seeded()?.array()?;
             self.write(|change| {
                 change
                     .execute_batch("DELETE FROM log; DELETE FROM committed; DELETE FROM record;")?;
                 let new = "INSERT INTO log (id, base, life) VALUES (1, ?1, ?2)";
                 change.execute(new, params![signed(applied), life]).map(drop)
             })?;
-            (applied, applied, LogLife(life))
+            (applied, applied, LogIncarnation(life))
         };
         Ok(())
     }
@@ -188,11 +188,11 @@ impl LogStore {
     }
 
     /// The file's life.
-    pub(super) fn life(&self) -> LogLife {
+    pub(super) fn life(&self) -> LogIncarnation {
         self.life
     }
 
-    /// What was committed at a height: the bytes of a [`Decided`]. `None` if it is not here.
+    /// What was committed at a height: the bytes of a [`DecidedValue`]. `None` if it is not here.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -205,9 +205,9 @@ impl LogStore {
     ///
     /// # Errors
     /// When the database cannot be read or is damaged.
-    pub(super) fn decided(&self, height: Height) -> Result<Option<Decided>, LogStoreError> {
+    pub(super) fn decided(&self, height: Height) -> Result<Option<DecidedValue>, LogStoreError> {
         let Some(bytes) = self.committed(height)? else { return Ok(None) };
-        match Decided::parse(&bytes) {
+        match DecidedValue::parse(&bytes) {
             Ok(decided) if decided.height() == height => Ok(Some(decided)),
             _ => Err(self.damaged(format!("height {height}"))),
         }
@@ -239,7 +239,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub(super) fn commit(&mut self, decided: &Decided) -> Result<(), LogStoreError> {
+    pub(super) fn commit(&mut self, decided: &DecidedValue) -> Result<(), LogStoreError> {
         let height = decided.height();
         self.write(|change| {
             change.execute("DELETE FROM record", [])?;
@@ -329,13 +329,14 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::protocol::consensus::context::{Address, Value};
+    use crate::protocol::consensus::context::{LogValue, ValidatorAddress};
 
-    fn decided(height: u64) -> Decided {
-        let value = Value::new(Address([1; 32]), &[Bytes::from_static(b"entry")]).unwrap();
+    fn decided(height: u64) -> DecidedValue {
+        let value =
+            LogValue::new(ValidatorAddress([1; 32]), &[Bytes::from_static(b"entry")]).unwrap();
         let certificate =
             CommitCertificate::new(Height(height), Round::new(0), value.id(), Vec::new());
-        Decided { value, certificate }
+        DecidedValue { value, certificate }
     }
 
     fn open(place: &TempDir, applied: u64) -> Result<LogStore, LogStoreError> {

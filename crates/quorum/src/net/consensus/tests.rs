@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::log::tests::{secret, set, voting};
-use crate::net::links::{Peer, Topic};
+use crate::net::links::{LinkTopic, QuorumPeer};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -28,12 +28,12 @@ struct Server {
     address: SocketAddr,
     /// Of its file.
     folder: Arc<TempDir>,
-    links: Arc<Links>,
-    monitor: Monitor,
+    links: Arc<QuorumLinks>,
+    monitor: ConsensusMonitor,
     submit: tokio::sync::mpsc::UnboundedSender<Bytes>,
-    committed: tokio::sync::mpsc::UnboundedReceiver<Committed>,
+    committed: tokio::sync::mpsc::UnboundedReceiver<CommittedEntries>,
     service: JoinHandle<()>,
-    log: Vec<Committed>,
+    log: Vec<CommittedEntries>,
 }
 
 /// Not the address from which connections come: their ports are not in the way of a server that
@@ -58,18 +58,18 @@ async fn start(
     };
     let listening = timeout(LIMIT, listening).await.unwrap();
     let address = listening[0].address().unwrap();
-    let (links, [inbox, ..]) = Links::start(secret(number), listening);
+    let (links, [inbox, ..]) = QuorumLinks::start(secret(number), listening);
     let links = Arc::new(links);
-    assert_eq!(Topic::ALL[0], Topic::Log);
-    let settings = Settings {
+    assert_eq!(LinkTopic::ALL[0], LinkTopic::Log);
+    let settings = ConsensusSettings {
         identity: secret(number).public(),
-        log: Digest([7; 32]),
+        log: Sha256Digest([7; 32]),
         links: Arc::clone(&links),
         inbox,
         store: folder.path().join("log.sqlite"),
         applied,
     };
-    let mut consensus = Consensus::start(settings).unwrap();
+    let mut consensus = ConsensusLog::start(settings).unwrap();
     let key = voting(number);
     consensus.applied(
         applied,
@@ -88,7 +88,7 @@ async fn start(
                     None => return,
                 },
                 committed = consensus.committed() => {
-                    let committed: Committed = committed.unwrap();
+                    let committed: CommittedEntries = committed.unwrap();
                     let next = sets(committed.height.next());
                     consensus.applied(committed.height, &next, EntryCheck::anything(), Some(Arc::clone(&key)));
                     let _ = sender.send(committed);
@@ -114,7 +114,10 @@ async fn servers(numbers: impl IntoIterator<Item = u8>, sets: Sets) -> Vec<Serve
 fn link(servers: &[Server]) {
     let peers: Vec<_> = servers
         .iter()
-        .map(|server| Peer { key: secret(server.number).public(), address: server.address.into() })
+        .map(|server| QuorumPeer {
+            key: secret(server.number).public(),
+            address: server.address.into(),
+        })
         .collect();
     for server in servers {
         server.links.set_peers(&peers);
@@ -126,7 +129,7 @@ impl Server {
         self.submit.send(entry.into()).unwrap();
     }
 
-    async fn next(&mut self) -> Committed {
+    async fn next(&mut self) -> CommittedEntries {
         let next = timeout(LIMIT, self.committed.recv()).await;
         let Ok(Some(next)) = next else { panic!("{:?}", self.monitor.status()) };
         assert_eq!(next.height, self.log.last().map_or(Height(0), |last| last.height).next());
@@ -140,7 +143,7 @@ impl Server {
     }
 
     /// Ends it, as a crash would but for the end of its connections.
-    async fn stop(self) -> (u8, SocketAddr, Arc<TempDir>, Vec<Committed>) {
+    async fn stop(self) -> (u8, SocketAddr, Arc<TempDir>, Vec<CommittedEntries>) {
         let Self { number, address, folder, submit, service, log, .. } = self;
         drop(submit);
         timeout(LIMIT, service).await.unwrap().unwrap();
@@ -270,10 +273,10 @@ async fn a_damaged_log_is_an_error_and_nothing_is_signed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.sqlite");
     LogStore::open(&path, Height(0)).unwrap().append(&[vec![99]]).unwrap();
-    let (links, [inbox, ..]) = Links::start(secret(0), Vec::new());
-    let mut log = Consensus::start(Settings {
+    let (links, [inbox, ..]) = QuorumLinks::start(secret(0), Vec::new());
+    let mut log = ConsensusLog::start(ConsensusSettings {
         identity: secret(0).public(),
-        log: Digest([7; 32]),
+        log: Sha256Digest([7; 32]),
         links: Arc::new(links),
         inbox,
         store: path,

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use keys::rsa::Encoding;
+use keys::IdentitySecretKey;
+use keys::rsa::RsaEncoding;
 
-use super::Sent;
+use super::SentVolume;
 use super::processor_time::measured;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::signing::{
-    Event, Health, Output, Query, Request, Shares, SignError, SigningGroup,
+    PartialSignError, PartialSignQuery, SignRequest, SignRequestEvent, SignRequestOutput,
+    SignerHealth, SigningGroup, SigningShares,
 };
 
 /// How long a request may take.
@@ -21,26 +22,29 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The servers of a group, and a requester that knows how fast they were.
 pub struct SigningServers {
     group: Arc<SigningGroup>,
-    servers: Vec<(Shares, Arc<SecretKey>)>,
+    servers: Vec<(SigningShares, Arc<IdentitySecretKey>)>,
 }
 
 /// A signature, and what it took.
 #[derive(Clone, Debug, Default)]
-pub struct Signed {
+pub struct SignReport {
     /// The signature. None if too few servers answer.
     pub signature: Option<Vec<u8>>,
     /// The time from the request to the signature.
     pub took: Duration,
     /// The requests that were sent.
-    pub requests: Sent,
+    pub requests: SentVolume,
     /// The answers that arrived before the signature.
-    pub answers: Sent,
+    pub answers: SentVolume,
     /// Whether a full sign was necessary.
     pub is_full: bool,
 }
 
 impl SigningServers {
-    pub(super) fn new(group: Arc<SigningGroup>, servers: Vec<(Shares, Arc<SecretKey>)>) -> Self {
+    pub(super) fn new(
+        group: Arc<SigningGroup>,
+        servers: Vec<(SigningShares, Arc<IdentitySecretKey>)>,
+    ) -> Self {
         Self { group, servers }
     }
 
@@ -53,7 +57,11 @@ impl SigningServers {
     ///
     /// # Errors
     /// If the server is not asked, or the key is too short for the encoding.
-    pub fn answer(&self, server: ServerIndex, query: &Query) -> Result<Vec<u8>, SignError> {
+    pub fn answer(
+        &self,
+        server: ServerIndex,
+        query: &PartialSignQuery,
+    ) -> Result<Vec<u8>, PartialSignError> {
         let (shares, identity) = &self.servers[usize::from(server.0)];
         Ok(shares.answer(query, identity)?.to_bytes(&self.group))
     }
@@ -66,21 +74,21 @@ impl SigningServers {
     pub fn sign(
         &self,
         message: &[u8],
-        encoding: Encoding,
-        health: &mut Health,
+        encoding: RsaEncoding,
+        health: &mut SignerHealth,
         silent: &[ServerIndex],
-    ) -> Result<Signed, SignError> {
+    ) -> Result<SignReport, PartialSignError> {
         let (group, message) = (self.group.clone(), message.to_vec());
-        let begin = || Request::new(group, message, encoding, health, Duration::ZERO, TIMEOUT);
+        let begin = || SignRequest::new(group, message, encoding, health, Duration::ZERO, TIMEOUT);
         let (request, now) = measured(begin);
-        let mut run = Run {
+        let mut run = VirtualSignRun {
             servers: self,
             request: request?,
             silent,
             now,
             ready: vec![Duration::ZERO; self.servers.len()],
             arriving: BTreeMap::new(),
-            signed: Signed::default(),
+            signed: SignReport::default(),
         };
         loop {
             run.send(health)?;
@@ -91,31 +99,32 @@ impl SigningServers {
         }
     }
 
-    fn respond(&self, server: ServerIndex, query: &[u8]) -> Result<Vec<u8>, SignError> {
-        let query = Query::parse(&self.group, query).ok_or(SignError::NotASigner)?;
+    fn respond(&self, server: ServerIndex, query: &[u8]) -> Result<Vec<u8>, PartialSignError> {
+        let query =
+            PartialSignQuery::parse(&self.group, query).ok_or(PartialSignError::NotASigner)?;
         self.answer(server, &query)
     }
 }
 
 /// A request that is served.
-struct Run<'a> {
+struct VirtualSignRun<'a> {
     servers: &'a SigningServers,
-    request: Request,
+    request: SignRequest,
     silent: &'a [ServerIndex],
     now: Duration,
     /// When each server is ready for the next request.
     ready: Vec<Duration>,
     /// The answers by the time of their arrival.
     arriving: BTreeMap<Duration, Vec<(ServerIndex, Vec<u8>)>>,
-    signed: Signed,
+    signed: SignReport,
 }
 
-impl Run<'_> {
+impl VirtualSignRun<'_> {
     /// Does what the requester asks for.
-    fn send(&mut self, health: &mut Health) -> Result<(), SignError> {
+    fn send(&mut self, health: &mut SignerHealth) -> Result<(), PartialSignError> {
         while let Some(output) = self.request.poll_output() {
             match output {
-                Output::Send { to, query } => {
+                SignRequestOutput::Send { to, query } => {
                     let bytes = query.to_bytes();
                     self.signed.is_full |= query.signers.is_none();
                     self.signed.requests.add(bytes.len());
@@ -126,14 +135,20 @@ impl Run<'_> {
                         self.arriving.entry(*ready).or_default().push((to, answer?));
                     }
                 }
-                Output::Event(Event::Signed(signature)) => {
+                SignRequestOutput::Event(SignRequestEvent::Signed(signature)) => {
                     self.signed.signature = Some(signature);
                     self.signed.took = self.now;
                 }
-                Output::Event(Event::Answered { server, took }) => health.answered(server, took),
-                Output::Event(Event::Silent(server)) => health.silent(server, self.now),
-                Output::Event(Event::Faulty { server, .. }) => health.faulty(server),
-                Output::Event(Event::Failed) => {}
+                SignRequestOutput::Event(SignRequestEvent::Answered { server, took }) => {
+                    health.answered(server, took);
+                }
+                SignRequestOutput::Event(SignRequestEvent::Silent(server)) => {
+                    health.silent(server, self.now);
+                }
+                SignRequestOutput::Event(SignRequestEvent::Faulty { server, .. }) => {
+                    health.faulty(server);
+                }
+                SignRequestOutput::Event(SignRequestEvent::Failed) => {}
             }
         }
         Ok(())

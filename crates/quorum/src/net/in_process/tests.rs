@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use keys::rsa::Encoding;
+use keys::rsa::RsaEncoding;
 
 use super::*;
 use crate::protocol::fixture::{large_key, small_key};
-use crate::protocol::signing::Health;
+use crate::protocol::signing::SignerHealth;
 
 const MESSAGE: &[u8] = b"a message";
 
@@ -32,21 +32,22 @@ fn openssl_accepts(public: &str, signature: &[u8]) {
 fn a_key_is_the_same_after_20_refreshes() {
     let is_soak = std::env::var_os("SUNDER_QUORUM_SOAK").is_some();
     let (key, sizes) = if is_soak { (large_key(), [1, 2, 3]) } else { (small_key(), [1, 2, 1]) };
-    let mut generator = Generator::seeded().unwrap();
-    let setting = Setting::new(key.group(), ShareRange::new(key.group().modulus().bits()));
-    let first = Combination::new(1).unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
+    let setting =
+        GroupKeyParameters::new(key.group(), ShareRange::new(key.group().modulus().bits()));
+    let first = CombinatorialSharing::new(1).unwrap();
     let mut group = setting.deal(&key, &first, &mut generator).unwrap();
     let public = key.group().public().to_pem();
     for epoch in 1..=21 {
         let servers = group.signing_servers(&setting);
         assert_eq!(servers.group().epoch, epoch);
         assert_eq!(servers.group().key.public().to_pem(), public);
-        let mut health = Health::new(group.combination());
-        let signed = servers.sign(MESSAGE, Encoding::Pkcs1, &mut health, &[]).unwrap();
+        let mut health = SignerHealth::new(group.combination());
+        let signed = servers.sign(MESSAGE, RsaEncoding::Pkcs1, &mut health, &[]).unwrap();
         openssl_accepts(&public, &signed.signature.unwrap());
         if epoch < 21 {
             let size = sizes[usize::try_from(epoch).unwrap() % sizes.len()];
-            let to = Combination::new(size).unwrap();
+            let to = CombinatorialSharing::new(size).unwrap();
             let (next, report) = group.refresh(&setting, &to, &mut generator).unwrap();
             assert_eq!(report.new.len(), to.server_count());
             group = next;
@@ -57,14 +58,14 @@ fn a_key_is_the_same_after_20_refreshes() {
 #[test]
 fn a_silent_server_costs_one_hedged_retry_and_f_of_the_others_none() {
     let key = small_key();
-    let mut generator = Generator::seeded().unwrap();
-    let setting = Setting::new(key.group(), ShareRange::new(1024));
-    let combination = Combination::new(2).unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
+    let setting = GroupKeyParameters::new(key.group(), ShareRange::new(1024));
+    let combination = CombinatorialSharing::new(2).unwrap();
     let group = setting.deal(&key, &combination, &mut generator).unwrap();
     let servers = group.signing_servers(&setting);
-    let mut health = Health::new(&combination);
+    let mut health = SignerHealth::new(&combination);
     let mut sign = |silent: &[ServerIndex]| {
-        servers.sign(MESSAGE, Encoding::Pkcs1, &mut health, silent).unwrap()
+        servers.sign(MESSAGE, RsaEncoding::Pkcs1, &mut health, silent).unwrap()
     };
     let [_, usual, with_retry, without_it] =
         [&[][..], &[], &[0, 1].map(ServerIndex), &[0, 1].map(ServerIndex)].map(&mut sign);

@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use service::accept::RoundRobin;
+use service::accept::RoundRobinAcceptor;
 use service::connection_limiter::ConnectionLimiter;
-use service::listening::{Listening, set_options};
+use service::listening::{ConfiguredListener, set_options};
 use service::log::LogRateLimiter;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
-use super::{ConnectError, HANDSHAKE_TIMEOUT, HandshakeError, Shared, connection};
+use super::{HANDSHAKE_TIMEOUT, LinkConnectError, LinkHandshakeError, SharedLinks, connection};
 
 /// The largest number of handshakes of those who connect at a time.
 const MAX_HANDSHAKES: usize = 128;
@@ -30,16 +30,16 @@ const MAX_NAMED: usize = 256;
 
 /// Which refused connections are logged.
 #[derive(Default)]
-struct Refusals {
+struct RefusedConnectionLog {
     lines: LogRateLimiter,
     /// When servers were named last.
     named: HashMap<[u8; 32], Instant>,
 }
 
-impl Refusals {
+impl RefusedConnectionLog {
     /// A connection is refused. Returns how many lines it stands for if there is to be one.
-    fn refused(&mut self, error: &ConnectError) -> Option<u64> {
-        if let ConnectError::Handshake(HandshakeError::Unknown(key)) = error {
+    fn refused(&mut self, error: &LinkConnectError) -> Option<u64> {
+        if let LinkConnectError::Handshake(LinkHandshakeError::Unknown(key)) = error {
             let key = key.to_bytes();
             if self.named.get(&key).is_some_and(|at| at.elapsed() < NAME_INTERVAL) {
                 return None;
@@ -49,25 +49,25 @@ impl Refusals {
             }
             self.named.insert(key, Instant::now());
         }
-        self.lines.happened_of(8)
+        self.lines.count_event_of(8)
     }
 }
 
 /// Accepts connections. Who has not proven its key takes one of a bounded number of places.
-pub(super) async fn run(shared: Arc<Shared>, listening: Vec<Listening>) {
+pub(super) async fn run(shared: Arc<SharedLinks>, listening: Vec<ConfiguredListener>) {
     // Until then connections wait in the queue: a server that starts refuses no other of its group.
-    shared.named.notified().await;
+    shared.peers_known.notified().await;
     let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
-    let mut round_robin = RoundRobin::default();
+    let mut round_robin = RoundRobinAcceptor::default();
     let mut evicted = LogRateLimiter::default();
-    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    let refusals = Arc::new(Mutex::new(RefusedConnectionLog::default()));
     loop {
         tokio::select! {
             (_, stream, address) = round_robin.accept(&listening) => {
                 let handshake =
                     shake_hands(Arc::clone(&shared), stream, address, Arc::clone(&refusals));
                 if let Some(source) = handshakes.spawn(address.ip(), handshake)
-                    && let Some(closed) = evicted.happened()
+                    && let Some(closed) = evicted.count_event()
                 {
                     warn!(
                         %source, closed,
@@ -82,18 +82,20 @@ pub(super) async fn run(shared: Arc<Shared>, listening: Vec<Listening>) {
 }
 
 async fn shake_hands(
-    shared: Arc<Shared>,
+    shared: Arc<SharedLinks>,
     stream: TcpStream,
     address: SocketAddr,
-    refusals: Arc<Mutex<Refusals>>,
+    refusals: Arc<Mutex<RefusedConnectionLog>>,
 ) {
     set_options(&stream);
     let answering = connection::answer(&shared.own, stream, |key| shared.expects(key));
     let answered = timeout(HANDSHAKE_TIMEOUT, answering).await;
-    match answered.unwrap_or(Err(ConnectError::TimedOut)) {
+    match answered.unwrap_or(Err(LinkConnectError::TimedOut)) {
         Ok((stream, session)) => _ = shared.open(stream, session),
         // This server connects to that one, which asks for it.
-        Err(ConnectError::Handshake(HandshakeError::Unknown(key))) if shared.knows(&key) => {
+        Err(LinkConnectError::Handshake(LinkHandshakeError::Unknown(key)))
+            if shared.knows(&key) =>
+        {
             debug!(%address, server = %key, "asked to connect");
         }
         Err(error) => {

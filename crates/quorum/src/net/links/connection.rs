@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::noise::Ephemeral;
-use keys::{PublicKey, SecretKey};
+use keys::noise::EphemeralKey;
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use service::listening::set_options;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,12 +18,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep_until};
 use zeroize::Zeroizing;
 
-use super::{ConnectError, Inbound, Message, Peer};
+use super::{LinkConnectError, LinkEvent, LinkMessage, QuorumPeer};
 use crate::protocol::link::handshake::{
-    CONFIRM_LEN, Dialer, HELLO_LEN, REPLY_LEN, Session, answer as answer_hello,
+    CONFIRM_LEN, HELLO_LEN, LinkDialer, LinkSession, REPLY_LEN, answer as answer_hello,
 };
-use crate::protocol::link::records::Link;
-use crate::protocol::link::{Lane, LinkError, SendError, Topic};
+use crate::protocol::link::records::QuorumLink;
+use crate::protocol::link::{LinkLane, LinkSendError, LinkTopic, QuorumLinkError};
 
 /// How many bytes are encrypted before they are written, and how many the kernel takes beyond what
 /// it can send: an urgent message waits for these.
@@ -31,13 +31,13 @@ const MAX_UNSENT: u32 = 32 << 10;
 
 /// Connects to a server.
 pub(super) async fn dial(
-    own: &SecretKey,
-    peer: &Peer,
-    generator: &mut Generator,
-) -> Result<(TcpStream, Session), ConnectError> {
+    own: &IdentitySecretKey,
+    peer: &QuorumPeer,
+    generator: &mut RandomGenerator,
+) -> Result<(TcpStream, LinkSession), LinkConnectError> {
     let mut stream = peer.address.connect().await?;
     set_options(&stream);
-    let (dialer, hello) = Dialer::new(own, &peer.key, ephemeral(generator)?);
+    let (dialer, hello) = LinkDialer::new(own, &peer.key, ephemeral(generator)?);
     stream.write_all(&hello).await?;
     let mut reply = [0; REPLY_LEN];
     stream.read_exact(&mut reply).await?;
@@ -48,13 +48,13 @@ pub(super) async fn dial(
 
 /// Answers who has connected.
 pub(super) async fn answer(
-    own: &SecretKey,
+    own: &IdentitySecretKey,
     mut stream: TcpStream,
-    expects: impl FnOnce(&PublicKey) -> bool,
-) -> Result<(TcpStream, Session), ConnectError> {
+    expects: impl FnOnce(&IdentityPublicKey) -> bool,
+) -> Result<(TcpStream, LinkSession), LinkConnectError> {
     let mut hello = [0; HELLO_LEN];
     stream.read_exact(&mut hello).await?;
-    let answered = answer_hello(own, &hello, expects, ephemeral(&mut Generator::system())?);
+    let answered = answer_hello(own, &hello, expects, ephemeral(&mut RandomGenerator::system())?);
     let (unconfirmed, reply) = match answered {
         Ok(answered) => answered,
         Err(refused) => {
@@ -71,52 +71,52 @@ pub(super) async fn answer(
     Ok((stream, unconfirmed.confirm(&confirm)?))
 }
 
-pub(super) fn ephemeral(generator: &mut Generator) -> Result<Ephemeral, RandomError> {
+pub(super) fn ephemeral(generator: &mut RandomGenerator) -> Result<EphemeralKey, RandomError> {
     let mut bytes = Zeroizing::new([0; 32]);
     generator.fill(&mut *bytes)?;
-    Ok(Ephemeral(bytes))
+    Ok(EphemeralKey(bytes))
 }
 
 /// A link and the task that moves its bytes.
 #[derive(Debug)]
-pub(super) struct Connection {
-    peer: PublicKey,
-    link: Mutex<Link>,
+pub(super) struct LinkConnection {
+    peer: IdentityPublicKey,
+    link: Mutex<QuorumLink>,
     /// There is something to send.
     wake: Notify,
 }
 
 /// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum LinkEnd {
     #[error("the other end has closed the connection")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] QuorumLinkError),
 }
 
 /// A message's part of the window, which its sender gets back when this is dropped.
-pub(super) struct Credit {
-    connection: Arc<Connection>,
-    lane: Lane,
+pub(super) struct MessageCredit {
+    connection: Arc<LinkConnection>,
+    lane: LinkLane,
     len: usize,
 }
 
-impl Credit {
-    pub(super) fn sender(&self) -> &PublicKey {
+impl MessageCredit {
+    pub(super) fn sender(&self) -> &IdentityPublicKey {
         &self.connection.peer
     }
 }
 
-impl fmt::Debug for Credit {
+impl fmt::Debug for MessageCredit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes", self.len)
     }
 }
 
-impl Drop for Credit {
+impl Drop for MessageCredit {
     fn drop(&mut self) {
         if self.connection.link().consumed(self.lane, self.len) {
             self.connection.wake.notify_one();
@@ -124,17 +124,22 @@ impl Drop for Credit {
     }
 }
 
-impl Connection {
-    pub(super) fn new(session: Session, now: Duration) -> Self {
+impl LinkConnection {
+    pub(super) fn new(session: LinkSession, now: Duration) -> Self {
         let peer = session.peer;
-        Self { peer, link: Mutex::new(Link::new(session, now)), wake: Notify::new() }
+        Self { peer, link: Mutex::new(QuorumLink::new(session, now)), wake: Notify::new() }
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
+    fn link(&self) -> MutexGuard<'_, QuorumLink> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn send(&self, topic: Topic, lane: Lane, bytes: Bytes) -> Result<(), SendError> {
+    pub(super) fn send(
+        &self,
+        topic: LinkTopic,
+        lane: LinkLane,
+        bytes: Bytes,
+    ) -> Result<(), LinkSendError> {
         self.link().send(topic, lane, bytes)?;
         self.wake.notify_one();
         Ok(())
@@ -142,11 +147,11 @@ impl Connection {
 
     pub(super) fn round_trip_and_queued(&self) -> (Option<Duration>, usize) {
         let link = self.link();
-        (link.round_trip(), Lane::ALL.map(|lane| link.queued(lane)).iter().sum())
+        (link.round_trip(), LinkLane::ALL.map(|lane| link.queued(lane)).iter().sum())
     }
 
     /// How many bytes wait to be sent on a lane.
-    pub(super) fn queued(&self, lane: Lane) -> usize {
+    pub(super) fn queued(&self, lane: LinkLane) -> usize {
         self.link().queued(lane)
     }
 
@@ -155,8 +160,8 @@ impl Connection {
         self: &Arc<Self>,
         mut stream: TcpStream,
         start: Instant,
-        inboxes: &[UnboundedSender<Inbound>; 3],
-    ) -> Ended {
+        inboxes: &[UnboundedSender<LinkEvent>; 3],
+    ) -> LinkEnd {
         // Without it, urgent messages wait longer.
         let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT);
         let (mut reader, mut writer) = stream.split();
@@ -175,7 +180,7 @@ impl Connection {
             let is_idle = output.is_empty();
             tokio::select! {
                 read = reader.read(&mut input) => match read {
-                    Ok(0) => return Ended::Closed,
+                    Ok(0) => return LinkEnd::Closed,
                     Ok(len) => {
                         if let Err(error) = self.arrived(start.elapsed(), &input[..len], inboxes) {
                             return error.into();
@@ -202,8 +207,8 @@ impl Connection {
         self: &Arc<Self>,
         now: Duration,
         bytes: &[u8],
-        inboxes: &[UnboundedSender<Inbound>; 3],
-    ) -> Result<(), LinkError> {
+        inboxes: &[UnboundedSender<LinkEvent>; 3],
+    ) -> Result<(), QuorumLinkError> {
         let received: Vec<_> = {
             let mut link = self.link();
             link.handle_bytes(now, bytes)?;
@@ -211,10 +216,10 @@ impl Connection {
         };
         for message in received {
             let (topic, lane, len) = (message.topic, message.lane, message.bytes.len());
-            let credit = Credit { connection: Arc::clone(self), lane, len };
-            let message = Message { bytes: message.bytes, credit };
+            let credit = MessageCredit { connection: Arc::clone(self), lane, len };
+            let message = LinkMessage { bytes: message.bytes, credit };
             // Topics count from 1. An inbox is closed if nothing reads it.
-            let _ = inboxes[topic as usize - 1].send(Inbound::Message(message));
+            let _ = inboxes[topic as usize - 1].send(LinkEvent::Message(message));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ const MAX_NAME_LEN: usize = 253;
 /// Where a server listens: an IP address or the name of a host, and a port. A name is looked up
 /// each time the server is connected to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PeerAddress {
+pub enum ServerAddress {
     /// An IP address and a port.
     Ip(SocketAddr),
     /// The name of a host, and a port.
@@ -23,9 +23,9 @@ pub enum PeerAddress {
 /// A text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an IP address or the name of a host, with a port")]
-pub struct PeerAddressError;
+pub struct ServerAddressError;
 
-impl PeerAddress {
+impl ServerAddress {
     /// Connects to it: to the first of a name's addresses that answers.
     pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         match self {
@@ -38,13 +38,13 @@ impl PeerAddress {
     }
 }
 
-impl From<SocketAddr> for PeerAddress {
+impl From<SocketAddr> for ServerAddress {
     fn from(address: SocketAddr) -> Self {
         Self::Ip(address)
     }
 }
 
-impl fmt::Display for PeerAddress {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => address.fmt(out),
@@ -53,14 +53,14 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-impl FromStr for PeerAddress {
-    type Err = PeerAddressError;
+impl FromStr for ServerAddress {
+    type Err = ServerAddressError;
 
-    fn from_str(text: &str) -> Result<Self, PeerAddressError> {
+    fn from_str(text: &str) -> Result<Self, ServerAddressError> {
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(address));
         }
-        let (name, port) = text.rsplit_once(':').ok_or(PeerAddressError)?;
+        let (name, port) = text.rsplit_once(':').ok_or(ServerAddressError)?;
         let is_part = |part: &str| {
             let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             !part.is_empty() && part.len() < 64 && part.chars().all(is_inner)
@@ -70,9 +70,9 @@ impl FromStr for PeerAddress {
         // Else it is a mistyped IP address.
         let is_named = parts.last().is_some_and(|last| last.parse::<u32>().is_err());
         let is_name = name.len() <= MAX_NAME_LEN && parts.iter().all(|part| is_part(part));
-        let port: u16 = port.parse().map_err(|_| PeerAddressError)?;
+        let port: u16 = port.parse().map_err(|_| ServerAddressError)?;
         let is_valid = is_name && is_named && port > 0;
-        is_valid.then(|| Self::Name(name.into(), port)).ok_or(PeerAddressError)
+        is_valid.then(|| Self::Name(name.into(), port)).ok_or(ServerAddressError)
     }
 }
 
@@ -83,14 +83,14 @@ mod tests {
     #[test]
     fn addresses_and_names_are_told_from_anything_else() {
         for text in ["192.0.2.1:6530", "[2001:db8::1]:6530"] {
-            let address: PeerAddress = text.parse().unwrap();
-            assert!(matches!(address, PeerAddress::Ip(_)), "{text}");
+            let address: ServerAddress = text.parse().unwrap();
+            assert!(matches!(address, ServerAddress::Ip(_)), "{text}");
             assert_eq!(address.to_string(), text);
         }
         for text in ["office.example.org:6530", "a:1", "office.example.org.:65535", "3d.example:1"]
         {
-            let address: PeerAddress = text.parse().unwrap();
-            assert!(matches!(address, PeerAddress::Name(..)), "{text}");
+            let address: ServerAddress = text.parse().unwrap();
+            assert!(matches!(address, ServerAddress::Name(..)), "{text}");
             assert_eq!(address.to_string(), text);
         }
         for text in [
@@ -110,7 +110,7 @@ mod tests {
             &format!("{}:1", "a".repeat(64)),
             &format!("{}a:1", "a.".repeat(127)),
         ] {
-            assert_eq!(text.parse::<PeerAddress>(), Err(PeerAddressError), "{text}");
+            assert_eq!(text.parse::<ServerAddress>(), Err(ServerAddressError), "{text}");
         }
     }
 
@@ -118,10 +118,10 @@ mod tests {
     async fn a_name_is_looked_up_when_it_is_connected_to() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let address: PeerAddress = format!("localhost:{port}").parse().unwrap();
+        let address: ServerAddress = format!("localhost:{port}").parse().unwrap();
         let connected = address.connect().await.unwrap();
         assert_eq!(connected.peer_addr().unwrap().port(), port);
-        let unknown: PeerAddress = "no-such-host.invalid:1".parse().unwrap();
+        let unknown: ServerAddress = "no-such-host.invalid:1".parse().unwrap();
         assert!(unknown.connect().await.is_err());
     }
 }

@@ -4,23 +4,23 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::Generator;
+use keys::IdentitySecretKey;
+use sharing::RandomGenerator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::ephemeral;
-use super::{ConnectError, HandshakeError, Peer};
+use super::{LinkConnectError, LinkHandshakeError, QuorumPeer};
 use crate::protocol::link::backoff::dials;
-use crate::protocol::link::handshake::{Dialer, REPLY_LEN};
+use crate::protocol::link::handshake::{LinkDialer, REPLY_LEN};
 
 /// How long a server may take to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is at an address.
 #[derive(Debug)]
-pub enum Probe {
+pub enum LinkProbeResult {
     /// The server with the expected key, which accepts this one.
     Answers,
     /// A server that understands the expected key, and expects no connection from this one: it is
@@ -39,29 +39,36 @@ pub enum Probe {
 /// Connects to a server as `own`, and ends the handshake before there is a link: a link that a
 /// running server with this key has goes on. The other server may log a refused connection; if it
 /// is the one that connects, it does so soon.
-pub(super) async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
+pub(super) async fn probe(own: &IdentitySecretKey, peer: &QuorumPeer) -> LinkProbeResult {
     let is_dialer = dials(&own.public(), &peer.key);
     match timeout(PROBE_TIMEOUT, greet(own, peer)).await {
-        Ok(Ok(())) => Probe::Answers,
-        Ok(Err(ConnectError::Handshake(HandshakeError::NotExpected))) if is_dialer => {
-            Probe::Unknown
+        Ok(Ok(())) => LinkProbeResult::Answers,
+        Ok(Err(LinkConnectError::Handshake(LinkHandshakeError::NotExpected))) if is_dialer => {
+            LinkProbeResult::Unknown
         }
-        Ok(Err(ConnectError::Handshake(HandshakeError::NotExpected))) => Probe::Connects,
-        Ok(Err(ConnectError::Handshake(error))) => Probe::Other(error.to_string()),
-        Ok(Err(ConnectError::Io(error))) => match error.kind() {
-            ErrorKind::ConnectionRefused => Probe::Refused,
+        Ok(Err(LinkConnectError::Handshake(LinkHandshakeError::NotExpected))) => {
+            LinkProbeResult::Connects
+        }
+        Ok(Err(LinkConnectError::Handshake(error))) => LinkProbeResult::Other(error.to_string()),
+        Ok(Err(LinkConnectError::Io(error))) => match error.kind() {
+            ErrorKind::ConnectionRefused => LinkProbeResult::Refused,
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-                Probe::Other("what listens there closes the connection".into())
+                LinkProbeResult::Other("what listens there closes the connection".into())
             }
-            _ => Probe::Unreachable(error.to_string()),
+            _ => LinkProbeResult::Unreachable(error.to_string()),
         },
-        Ok(Err(error)) => Probe::Unreachable(error.to_string()),
-        Err(_) => Probe::Unreachable(format!("no answer in {} s", PROBE_TIMEOUT.as_secs())),
+        Ok(Err(error)) => LinkProbeResult::Unreachable(error.to_string()),
+        Err(_) => {
+            LinkProbeResult::Unreachable(format!("no answer in {} s", PROBE_TIMEOUT.as_secs()))
+        }
     }
 }
 
 /// What is at the addresses of these servers, in their order: all are asked at once.
-pub async fn probe_all(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
+pub async fn probe_all(
+    own: &Arc<IdentitySecretKey>,
+    peers: Vec<QuorumPeer>,
+) -> Vec<(QuorumPeer, LinkProbeResult)> {
     let mut probing = JoinSet::new();
     for (place, peer) in peers.into_iter().enumerate() {
         let own = Arc::clone(own);
@@ -75,9 +82,10 @@ pub async fn probe_all(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<(Peer, Pro
     found.into_iter().map(|(_, peer, found)| (peer, found)).collect()
 }
 
-async fn greet(own: &SecretKey, peer: &Peer) -> Result<(), ConnectError> {
+async fn greet(own: &IdentitySecretKey, peer: &QuorumPeer) -> Result<(), LinkConnectError> {
     let mut stream = peer.address.connect().await?;
-    let (dialer, hello) = Dialer::new(own, &peer.key, ephemeral(&mut Generator::system())?);
+    let (dialer, hello) =
+        LinkDialer::new(own, &peer.key, ephemeral(&mut RandomGenerator::system())?);
     stream.write_all(&hello).await?;
     let mut reply = [0; REPLY_LEN];
     stream.read_exact(&mut reply).await?;

@@ -18,9 +18,9 @@ const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::new(127, 90, 0, 1), 0);
 
 struct Server {
     address: SocketAddr,
-    links: Links,
-    inboxes: [Inbox; 3],
-    peer: Peer,
+    links: QuorumLinks,
+    inboxes: [TopicInbox; 3],
+    peer: QuorumPeer,
 }
 
 async fn server(number: u8) -> Server {
@@ -37,8 +37,8 @@ async fn server_at(number: u8, address: SocketAddr) -> Server {
         }
     };
     let address = listening[0].address().unwrap();
-    let peer = Peer { key: secret(number).public(), address: address.into() };
-    let (links, inboxes) = Links::start(secret(number), listening);
+    let peer = QuorumPeer { key: secret(number).public(), address: address.into() };
+    let (links, inboxes) = QuorumLinks::start(secret(number), listening);
     Server { address, links, inboxes, peer }
 }
 
@@ -55,27 +55,27 @@ async fn servers(numbers: impl IntoIterator<Item = u8>) -> Vec<Server> {
     }
     for server in &mut servers {
         for _ in 1..peers.len() {
-            up(server, Topic::Log).await;
+            up(server, LinkTopic::Log).await;
         }
     }
     servers
 }
 
-async fn next(server: &mut Server, topic: Topic) -> Inbound {
+async fn next(server: &mut Server, topic: LinkTopic) -> LinkEvent {
     let next = server.inboxes[topic as usize - 1].next();
     timeout(Duration::from_secs(20), next).await.expect("in time").expect("links run")
 }
 
-async fn up(server: &mut Server, topic: Topic) -> PublicKey {
+async fn up(server: &mut Server, topic: LinkTopic) -> IdentityPublicKey {
     match next(server, topic).await {
-        Inbound::Up(key) => key,
+        LinkEvent::Up(key) => key,
         other => panic!("{other:?}"),
     }
 }
 
-async fn message(server: &mut Server, topic: Topic) -> Message {
+async fn message(server: &mut Server, topic: LinkTopic) -> LinkMessage {
     loop {
-        if let Inbound::Message(message) = next(server, topic).await {
+        if let LinkEvent::Message(message) = next(server, topic).await {
             return message;
         }
     }
@@ -89,23 +89,23 @@ async fn every_server_reaches_every_other() {
         for to in (0..4).filter(|to| *to != from) {
             let bytes = Bytes::from(vec![7; 1000 * (from + 1)]);
             let links = &servers[from].links;
-            links.send(&keys[to], Topic::Signing, Lane::Urgent, bytes.clone()).unwrap();
-            let got = message(&mut servers[to], Topic::Signing).await;
+            links.send(&keys[to], LinkTopic::Signing, LinkLane::Urgent, bytes.clone()).unwrap();
+            let got = message(&mut servers[to], LinkTopic::Signing).await;
             assert_eq!((*got.from(), &got.bytes), (keys[from], &bytes));
         }
         let status = servers[from].links.status();
         assert!(status.len() == 3 && status.iter().all(|link| link.up && link.why.is_none()));
     }
     let unknown = secret(9).public();
-    let sent = servers[0].links.send(&unknown, Topic::Log, Lane::Urgent, Bytes::new());
-    assert_eq!(sent, Err(SendError::Down));
+    let sent = servers[0].links.send(&unknown, LinkTopic::Log, LinkLane::Urgent, Bytes::new());
+    assert_eq!(sent, Err(LinkSendError::Down));
 }
 
 /// A message waits in the queue of an inbox, then in one that may have grown to twice its length
 /// while its old one is there; its bytes are on the heap, with their owner.
 #[test]
 fn a_message_takes_no_more_than_it_counts_for() {
-    let queues = size_of::<Inbound>().max(3 * size_of::<(usize, Message)>());
+    let queues = size_of::<LinkEvent>().max(3 * size_of::<(usize, LinkMessage)>());
     let heap = 96;
     assert!(queues + heap <= MESSAGE_COST, "{queues}");
 }
@@ -117,15 +117,18 @@ async fn large_messages_do_not_delay_urgent_ones() {
     let to = servers[1].peer.key;
     let large = Bytes::from(vec![1; MAX_MESSAGE_LEN]);
     for _ in 0..3 {
-        servers[0].links.send(&to, Topic::Refresh, Lane::Bulk, large.clone()).unwrap();
+        servers[0].links.send(&to, LinkTopic::Refresh, LinkLane::Bulk, large.clone()).unwrap();
     }
-    servers[0].links.send(&to, Topic::Log, Lane::Urgent, Bytes::from_static(b"vote")).unwrap();
-    assert_eq!(message(&mut servers[1], Topic::Log).await.bytes, b"vote"[..]);
+    servers[0]
+        .links
+        .send(&to, LinkTopic::Log, LinkLane::Urgent, Bytes::from_static(b"vote"))
+        .unwrap();
+    assert_eq!(message(&mut servers[1], LinkTopic::Log).await.bytes, b"vote"[..]);
     assert!(servers[0].links.status()[0].queued_bytes > 2 * MAX_MESSAGE_LEN as u64);
     let sent = SentBytes { log: 4, signing: 0, refresh: 3 * MAX_MESSAGE_LEN as u64 };
     assert_eq!(servers[0].links.sent(), sent);
     for _ in 0..3 {
-        assert_eq!(message(&mut servers[1], Topic::Refresh).await.bytes, large);
+        assert_eq!(message(&mut servers[1], LinkTopic::Refresh).await.bytes, large);
     }
 }
 
@@ -136,15 +139,15 @@ async fn a_server_that_starts_again_is_reached_again() {
         let other = 1 - restarted;
         let Server { links, inboxes, peer, address } = servers.remove(restarted);
         drop((links, inboxes));
-        let down = next(&mut servers[0], Topic::Log).await;
-        assert!(matches!(down, Inbound::Down(key) if key == peer.key), "{down:?}");
+        let down = next(&mut servers[0], LinkTopic::Log).await;
+        assert!(matches!(down, LinkEvent::Down(key) if key == peer.key), "{down:?}");
         assert!(servers[0].links.status()[0].why.is_some());
         let number = (0..2).find(|it| secret(*it).public() == peer.key).unwrap();
         let again = server_at(number, address).await;
         again.links.set_peers(std::slice::from_ref(&servers[0].peer));
-        assert_eq!(up(&mut servers[0], Topic::Log).await, peer.key);
+        assert_eq!(up(&mut servers[0], LinkTopic::Log).await, peer.key);
         servers.insert(restarted, again);
-        assert_eq!(up(&mut servers[restarted], Topic::Log).await, servers[other].peer.key);
+        assert_eq!(up(&mut servers[restarted], LinkTopic::Log).await, servers[other].peer.key);
     }
 }
 
@@ -156,15 +159,15 @@ async fn a_server_that_has_moved_is_found() {
     acceptor.links.set_peers(std::slice::from_ref(&dialer.peer));
     // Nobody listens there any more.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let before = Peer { key: acceptor.peer.key, address: address.into() };
+    let before = QuorumPeer { key: acceptor.peer.key, address: address.into() };
     dialer.links.set_peers(std::slice::from_ref(&before));
     while dialer.links.status()[0].why.is_none() {
         yield_now().await;
     }
     // It is named with another address, after the one that does not answer.
     dialer.links.set_peers(&[before.clone(), acceptor.peer.clone()]);
-    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
-    assert_eq!(up(&mut acceptor, Topic::Log).await, dialer.peer.key);
+    assert_eq!(up(&mut dialer, LinkTopic::Log).await, acceptor.peer.key);
+    assert_eq!(up(&mut acceptor, LinkTopic::Log).await, dialer.peer.key);
     assert_eq!(dialer.links.status()[0].address, acceptor.address.to_string());
     // A link goes on when another address comes first.
     dialer.links.set_peers(&[before.clone(), acceptor.peer.clone()]);
@@ -187,8 +190,8 @@ async fn a_server_that_may_come_back_is_asked() {
     }
     let before = Instant::now();
     acceptor.links.set_peers(std::slice::from_ref(&dialer.peer));
-    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
-    assert_eq!(up(&mut acceptor, Topic::Log).await, dialer.peer.key);
+    assert_eq!(up(&mut dialer, LinkTopic::Log).await, acceptor.peer.key);
+    assert_eq!(up(&mut acceptor, LinkTopic::Log).await, dialer.peer.key);
     assert!(before.elapsed() < Duration::from_secs(3), "{:?}", before.elapsed());
     assert_eq!(acceptor.links.refused_connections(), 8, "what it was asked for is no fault");
 }
@@ -200,7 +203,7 @@ async fn a_server_with_another_key_is_named_and_gets_no_link() {
         if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
     let stranger = (2..200).map(|it| secret(it).public());
     let expected = stranger.into_iter().find(|key| dials(&one.peer.key, key)).unwrap();
-    one.links.set_peers(&[Peer { key: expected, address: other.address.into() }]);
+    one.links.set_peers(&[QuorumPeer { key: expected, address: other.address.into() }]);
     other.links.set_peers(std::slice::from_ref(&one.peer));
     let why = loop {
         if let Some(why) = one.links.status()[0].why.clone() {
@@ -221,8 +224,8 @@ async fn attackers_without_a_key_keep_nobody_out() {
         if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
     acceptor.links.set_peers(std::slice::from_ref(&dialer.peer));
     let number = (0..2).find(|it| secret(*it).public() == dialer.peer.key).unwrap();
-    let ephemeral = keys::noise::Ephemeral(zeroize::Zeroizing::new([5; 32]));
-    let (_, replayed) = crate::protocol::link::handshake::Dialer::new(
+    let ephemeral = keys::noise::EphemeralKey(zeroize::Zeroizing::new([5; 32]));
+    let (_, replayed) = crate::protocol::link::handshake::LinkDialer::new(
         &secret(number),
         &acceptor.peer.key,
         ephemeral,
@@ -242,7 +245,7 @@ async fn attackers_without_a_key_keep_nobody_out() {
     assert!(!matches!(last.read(&mut [0; 1]).await, Ok(1..)));
     assert!(!acceptor.links.status()[0].up);
     dialer.links.set_peers(std::slice::from_ref(&acceptor.peer));
-    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
+    assert_eq!(up(&mut dialer, LinkTopic::Log).await, acceptor.peer.key);
     drop(held);
 }
 
@@ -280,13 +283,13 @@ async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
     let (dialer, mut acceptor) = if is_first { (one, other) } else { (other, one) };
     acceptor.links.set_peers(std::slice::from_ref(&dialer.peer));
     let key = secret(u8::from(!is_first));
-    let (start, mut generator) = (Instant::now(), Generator::system());
+    let (start, mut generator) = (Instant::now(), RandomGenerator::system());
     for _ in 0..50 {
         let link = connection::dial(&key, &acceptor.peer, &mut generator).await.unwrap();
-        up(&mut acceptor, Topic::Log).await;
+        up(&mut acceptor, LinkTopic::Log).await;
         drop(link);
-        let down = next(&mut acceptor, Topic::Log).await;
-        assert!(matches!(down, Inbound::Down(_)), "{down:?}");
+        let down = next(&mut acceptor, LinkTopic::Log).await;
+        assert!(matches!(down, LinkEvent::Down(_)), "{down:?}");
     }
     let periods = usize::try_from(start.elapsed().as_secs() / 10 + 1).unwrap();
     let logged = count.load(Ordering::Relaxed);
@@ -297,7 +300,7 @@ async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
 async fn removed_servers_lose_their_links() {
     let mut servers = servers(0..2).await;
     servers[0].links.set_peers(&[]);
-    assert!(matches!(next(&mut servers[0], Topic::Log).await, Inbound::Down(_)));
-    assert!(matches!(next(&mut servers[1], Topic::Log).await, Inbound::Down(_)));
+    assert!(matches!(next(&mut servers[0], LinkTopic::Log).await, LinkEvent::Down(_)));
+    assert!(matches!(next(&mut servers[1], LinkTopic::Log).await, LinkEvent::Down(_)));
     assert!(servers[0].links.status().is_empty());
 }

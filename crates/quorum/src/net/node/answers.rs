@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 use crate::protocol::policy::MessageDigest;
 
@@ -19,8 +19,8 @@ const MAX_KNOWN: usize = 8_192;
 
 /// Answers for which there is to be a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answers {
-    pub(super) to: PublicKey,
+pub(super) struct AnswerAuditRecord {
+    pub(super) to: IdentityPublicKey,
     pub(super) message: MessageDigest,
     pub(super) count: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct AnswerCounter {
     /// How many there were since the last line.
     known: HashMap<([u8; 32], MessageDigest), u64>,
     /// The same, by the times of their last lines.
-    order: VecDeque<(Instant, PublicKey, MessageDigest)>,
+    order: VecDeque<(Instant, IdentityPublicKey, MessageDigest)>,
 }
 
 impl AnswerCounter {
@@ -39,20 +39,20 @@ impl AnswerCounter {
     pub(super) fn answered(
         &mut self,
         now: Instant,
-        to: PublicKey,
+        to: IdentityPublicKey,
         message: MessageDigest,
-    ) -> Option<Answers> {
+    ) -> Option<AnswerAuditRecord> {
         if let Some(count) = self.known.get_mut(&(to.to_bytes(), message)) {
             *count += 1;
             return None;
         }
         self.known.insert((to.to_bytes(), message), 0);
         self.order.push_back((now, to, message));
-        Some(Answers { to, message, count: 1 })
+        Some(AnswerAuditRecord { to, message, count: 1 })
     }
 
     /// The next answers of which a line is due. Called until there are none.
-    pub(super) fn poll(&mut self, now: Instant) -> Option<Answers> {
+    pub(super) fn poll(&mut self, now: Instant) -> Option<AnswerAuditRecord> {
         loop {
             let (at, ..) = self.order.front()?;
             let is_due = now.saturating_duration_since(*at) >= INTERVAL;
@@ -66,7 +66,7 @@ impl AnswerCounter {
                     self.known.insert((to.to_bytes(), message), 0);
                     self.order.push_back((now, to, message));
                 }
-                return Some(Answers { to, message, count });
+                return Some(AnswerAuditRecord { to, message, count });
             }
         }
     }
@@ -75,20 +75,23 @@ impl AnswerCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keys::SecretKey;
+    use keys::IdentitySecretKey;
 
     #[test]
     fn what_is_repeated_is_counted() {
         let (mut counter, start) = (AnswerCounter::default(), Instant::now());
-        let [one, other] = [1, 2].map(|byte| SecretKey::new(&[byte; 32]).public());
+        let [one, other] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]).public());
         let message = MessageDigest::of(b"message");
         let first = counter.answered(start, one, message);
-        assert_eq!(first, Some(Answers { to: one, message, count: 1 }));
+        assert_eq!(first, Some(AnswerAuditRecord { to: one, message, count: 1 }));
         assert!(counter.answered(start, other, message).is_some());
         (0..1_000_000).for_each(|_| assert_eq!(counter.answered(start, one, message), None));
         assert_eq!(counter.poll(start + INTERVAL / 2), None);
         let later = start + INTERVAL;
-        assert_eq!(counter.poll(later), Some(Answers { to: one, message, count: 1_000_000 }));
+        assert_eq!(
+            counter.poll(later),
+            Some(AnswerAuditRecord { to: one, message, count: 1_000_000 })
+        );
         assert_eq!(counter.poll(later), None);
         // The other one is forgotten, and counted anew.
         assert!(counter.answered(later, other, message).is_some());
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn what_is_known_is_bounded() {
         let (mut counter, now) = (AnswerCounter::default(), Instant::now());
-        let to = SecretKey::new(&[1; 32]).public();
+        let to = IdentitySecretKey::new(&[1; 32]).public();
         for number in 0..2 * MAX_KNOWN {
             let message = MessageDigest::of(&number.to_be_bytes());
             assert!(counter.answered(now, to, message).is_some());

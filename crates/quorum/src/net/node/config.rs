@@ -4,21 +4,23 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keys::PublicKey;
-use service::config::{Key, Keys, Problem, Problems, Table, key, read};
+use keys::IdentityPublicKey;
+use service::config::{
+    ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, key, read,
+};
 
 use crate::net::api::SocketAccess;
-use crate::net::links::{Peer, PeerAddress};
+use crate::net::links::{QuorumPeer, ServerAddress};
 use crate::net::store::audit;
-use crate::protocol::policy::Rule;
-use crate::protocol::refresh::Delays;
-use crate::protocol::server::Timeouts;
+use crate::protocol::policy::SigningRule;
+use crate::protocol::refresh::RefreshDelays;
+use crate::protocol::server::SigningTimeouts;
 use crate::protocol::signing::MAX_MESSAGE_LEN;
 
 /// The keys of the configuration.
-pub const KEYS: Keys = Keys(&[NODE_KEYS]);
+pub const KEYS: ConfigKeys = ConfigKeys(&[NODE_KEYS]);
 
-const NODE_KEYS: &[Key] = &[
+const NODE_KEYS: &[ConfigKey] = &[
     key("", "identity", "\"identity.key\""),
     key("", "public_key", "\"public.pem\""),
     key("", "store", "\"/var/lib/sunder/quorum-a\""),
@@ -65,7 +67,7 @@ const MAX_LISTEN: usize = 16;
 
 /// The settings of a server. Paths are relative to the configuration unless absolute.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct QuorumNodeConfig {
     /// The directory of the configuration.
     pub config_dir: PathBuf,
     /// The file of the identity key.
@@ -90,13 +92,13 @@ pub struct Config {
     pub audit_mib: u64,
     /// Servers to have links with besides those of the group: a new server names those of the old
     /// group here.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<QuorumPeer>,
     /// Messages that are signed without being registered.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<SigningRule>,
     /// How long servers wait in a refresh.
-    pub delays: Delays,
+    pub delays: RefreshDelays,
     /// How long they wait in signing.
-    pub timeouts: Timeouts,
+    pub timeouts: SigningTimeouts,
 }
 
 /// Where the master key is.
@@ -108,16 +110,16 @@ pub enum MasterKeySource {
     Credential(String),
 }
 
-impl Config {
+impl QuorumNodeConfig {
     /// Reads a configuration. Its `config_dir` is empty.
     ///
     /// # Errors
     /// When it is wrong: all its problems.
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let file = |name: &str| table.require(name).and_then(|it| it.text()).map(PathBuf::from);
             let seconds = |name: &str, default: u64| {
-                let seconds = table.get(name).and_then(|it| it.whole_in(1..=MAX_DELAY_S));
+                let seconds = table.get(name).and_then(|it| it.integer_in(1..=MAX_DELAY_S));
                 Duration::from_secs(seconds.unwrap_or(default))
             };
             let (identity, public_key) = (file("identity"), file("public_key"));
@@ -129,20 +131,21 @@ impl Config {
             let socket_access = table.choice("socket_access", &access);
             let max_connections = match table.get("max_connections") {
                 None => Some(MAX_CONNECTIONS),
-                Some(value) => value.whole_in(1..=16_384),
+                Some(value) => value.integer_in(1..=16_384),
             };
             let audit_mib = match table.get("audit_mib") {
                 None => Some(audit::MAX_LEN >> 20),
-                Some(value) => value.whole_in(1..=1 << 20),
+                Some(value) => value.integer_in(1..=1 << 20),
             };
             let peers = table.tables("peer").iter().filter_map(read_peer).collect();
             let rules = table.tables("rule").iter().filter_map(read_rule).collect();
-            let delays = Delays {
+            let delays = RefreshDelays {
                 need: seconds("need_delay_s", 30),
                 grace: seconds("grace_delay_s", 60),
                 resend: RESEND_DELAY,
             };
-            let timeouts = Timeouts { sign: seconds("sign_timeout_s", 10), again: AGAIN_DELAY };
+            let timeouts =
+                SigningTimeouts { sign: seconds("sign_timeout_s", 10), retry: AGAIN_DELAY };
             Some(Self {
                 config_dir: PathBuf::new(),
                 identity: identity?,
@@ -164,7 +167,7 @@ impl Config {
     }
 }
 
-impl Config {
+impl QuorumNodeConfig {
     /// The settings in which `new` differs and that cannot change while a server runs. `share` is
     /// not one: it is read once.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
@@ -183,14 +186,14 @@ impl Config {
     }
 }
 
-fn master_key(table: &Table<'_>) -> Option<MasterKeySource> {
+fn master_key(table: &ConfigTable<'_>) -> Option<MasterKeySource> {
     let file = table.get("master_key").map(|it| it.text().map(PathBuf::from));
     let credential = table.get("master_credential").map(|it| it.text().map(str::to_owned));
     match (file, credential) {
         (Some(file), None) => Some(MasterKeySource::File(file?)),
         (None, Some(name)) => Some(MasterKeySource::Credential(name?)),
         (Some(_), Some(_)) => {
-            let problem = Problem::new(
+            let problem = ConfigProblem::new(
                 "both `master_key` and `master_credential` are given",
                 "leave one of them out",
             );
@@ -209,7 +212,7 @@ fn master_key(table: &Table<'_>) -> Option<MasterKeySource> {
     }
 }
 
-fn listen(table: &Table<'_>) -> Option<Vec<SocketAddr>> {
+fn listen(table: &ConfigTable<'_>) -> Option<Vec<SocketAddr>> {
     let list = table.require("listen")?;
     let values = list.list()?;
     if !(1..=MAX_LISTEN).contains(&values.len()) {
@@ -222,15 +225,15 @@ fn listen(table: &Table<'_>) -> Option<Vec<SocketAddr>> {
     addresses.collect::<Vec<_>>().into_iter().collect()
 }
 
-fn read_peer(table: &Table<'_>) -> Option<Peer> {
+fn read_peer(table: &ConfigTable<'_>) -> Option<QuorumPeer> {
     let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
-    let key = table.require("identity").and_then(|it| it.parsed_or::<PublicKey>(fix));
+    let key = table.require("identity").and_then(|it| it.parsed_or::<IdentityPublicKey>(fix));
     let fix = "give an IP address or the name of a host, and a port";
-    let address = table.require("address").and_then(|it| it.parsed_or::<PeerAddress>(fix));
-    Some(Peer { key: key?, address: address? })
+    let address = table.require("address").and_then(|it| it.parsed_or::<ServerAddress>(fix));
+    Some(QuorumPeer { key: key?, address: address? })
 }
 
-fn read_rule(table: &Table<'_>) -> Option<Rule> {
+fn read_rule(table: &ConfigTable<'_>) -> Option<SigningRule> {
     let prefix = table.require("prefix").and_then(|it| {
         let text = it.text()?;
         if text.is_empty() {
@@ -240,8 +243,8 @@ fn read_rule(table: &Table<'_>) -> Option<Rule> {
         Some(text.as_bytes().to_vec())
     });
     let max = i64::try_from(MAX_MESSAGE_LEN).unwrap_or(i64::MAX);
-    let max_len = table.get("max_len").and_then(|it| it.whole_in(1..=max));
-    Some(Rule { prefix: prefix?, max_len: max_len.unwrap_or(MAX_MESSAGE_LEN) })
+    let max_len = table.get("max_len").and_then(|it| it.integer_in(1..=max));
+    Some(SigningRule { prefix: prefix?, max_len: max_len.unwrap_or(MAX_MESSAGE_LEN) })
 }
 
 #[cfg(test)]
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_may_be_left_out_has_a_value() {
-        let config = Config::from_toml(LEAST).unwrap();
+        let config = QuorumNodeConfig::from_toml(LEAST).unwrap();
         assert_eq!(config.master_key, MasterKeySource::File("m".into()));
         assert_eq!(config.socket_access, SocketAccess::Owner);
         assert_eq!(
@@ -263,31 +266,31 @@ mod tests {
         let more = format!(
             "{LEAST}socket_access = \"group\"\n[[rule]]\nprefix = \"release \"\nmax_len = 20\n\
              [[peer]]\nidentity = \"{}\"\naddress = \"192.0.2.2:1\"\n",
-            keys::SecretKey::new(&[1; 32]).public()
+            keys::IdentitySecretKey::new(&[1; 32]).public()
         );
-        let config = Config::from_toml(&more).unwrap();
-        assert_eq!(config.rules, [Rule { prefix: b"release ".to_vec(), max_len: 20 }]);
+        let config = QuorumNodeConfig::from_toml(&more).unwrap();
+        assert_eq!(config.rules, [SigningRule { prefix: b"release ".to_vec(), max_len: 20 }]);
         assert_eq!((config.peers.len(), config.socket_access), (1, SocketAccess::Group));
     }
 
     #[test]
     fn what_cannot_change_while_a_server_runs_is_named() {
-        let config = Config::from_toml(LEAST).unwrap();
-        let peer = keys::SecretKey::new(&[1; 32]).public();
+        let config = QuorumNodeConfig::from_toml(LEAST).unwrap();
+        let peer = keys::IdentitySecretKey::new(&[1; 32]).public();
         let changed = format!(
             "{LEAST}need_delay_s = 5\nsign_timeout_s = 7\nshare = \"s\"\n\
              [[rule]]\nprefix = \"a\"\n[[peer]]\nidentity = \"{peer}\"\naddress = \"192.0.2.2:1\"\n"
         );
-        let changed = Config::from_toml(&changed).unwrap();
+        let changed = QuorumNodeConfig::from_toml(&changed).unwrap();
         assert!(config.needs_restart(&changed).is_empty());
         let other = LEAST.replace("\"s\"", "\"other\"").replace(":6530", ":6531");
-        let other = Config::from_toml(&other).unwrap();
+        let other = QuorumNodeConfig::from_toml(&other).unwrap();
         assert_eq!(config.needs_restart(&other), ["store", "listen"]);
         // Every setting is in one of the two.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
                       max_connections = 9\naudit_mib = 9\n";
-        let mut named = config.needs_restart(&Config::from_toml(others).unwrap());
+        let mut named = config.needs_restart(&QuorumNodeConfig::from_toml(others).unwrap());
         named.extend(["share", "sign_timeout_s", "need_delay_s", "grace_delay_s", "peer", "rule"]);
         named.push("master_credential");
         let mut all = KEYS.names("");
@@ -300,11 +303,11 @@ mod tests {
     fn all_problems_are_found_at_once() {
         let text = "identity = 1\nlisten = [\"x\", \"y\"]\nsocket_acces = \"all\"\n\
                     [[rule]]\nprefix = \"\"\n[[peer]]\naddress = \"192.0.2.2\"\n";
-        let problems = Config::from_toml(text).unwrap_err();
+        let problems = QuorumNodeConfig::from_toml(text).unwrap_err();
         let keys: Vec<String> = problems.iter().map(|it| it.key.to_string()).collect();
         assert_eq!(problems.iter().count(), 12, "{keys:?}");
         let both = format!("{LEAST}master_credential = \"c\"\n");
-        let said = Config::from_toml(&both).unwrap_err().to_string();
+        let said = QuorumNodeConfig::from_toml(&both).unwrap_err().to_string();
         assert!(said.contains("leave one of them out"), "{said}");
     }
 }

@@ -6,26 +6,27 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use keys::PublicKey;
-use sharing::{Generator, RandomError};
+use keys::IdentityPublicKey;
+use sharing::{RandomError, RandomGenerator};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::answers::{AnswerCounter, Answers};
-use super::config::Config;
-use super::incoming::Incoming;
-use super::local::{Command, Registering, Requested};
-use super::status::Shared;
-use super::{LogBefore, LogStart, Network, NodeError, lock};
-use crate::log::{AgreementLog, Committed, Height, LogFailed, SubmitError};
-use crate::net::links::{Inbox, Lane, Links, Peer, Topic};
-use crate::net::store::Store;
+use super::answers::{AnswerAuditRecord, AnswerCounter};
+use super::config::QuorumNodeConfig;
+use super::incoming::NodeInboxes;
+use super::local::{NodeCommand, PendingSignRequest, RegistrationReply};
+use super::status::PublishedNodeState;
+use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, lock};
+use crate::log::{AgreementLog, CommittedEntries, Height, LogFailed, SubmitError};
+use crate::net::links::{LinkLane, LinkTopic, QuorumLinks, QuorumPeer, TopicInbox};
+use crate::net::store::QuorumStore;
 use crate::net::store::audit;
-use crate::protocol::group::Member;
+use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::server::{
-    Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal, Start,
+    GroupStart, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
+    QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SavedStateChange, SignRefusal,
 };
 
 /// How often the state is published, and the health watched, at least.
@@ -35,44 +36,45 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_BATCH: usize = 16;
 
 /// A node's server and what it works with.
-pub(super) struct Core<L, F> {
-    server: Server,
-    store: Store,
-    generator: Generator,
-    links: Arc<Links>,
+pub(super) struct NodeEventLoop<L, F> {
+    server: QuorumServer,
+    store: QuorumStore,
+    generator: RandomGenerator,
+    links: Arc<QuorumLinks>,
     /// The servers of the groups.
-    members: Vec<Member>,
-    configured_peers: Vec<Peer>,
-    incoming: Incoming,
+    members: Vec<QuorumMember>,
+    configured_peers: Vec<QuorumPeer>,
+    incoming: NodeInboxes,
     log: Option<L>,
     start_log: F,
     /// Of the log, until it starts.
-    for_log: Option<Inbox>,
-    jobs: Jobs,
-    done: mpsc::UnboundedReceiver<Result<JobResult, RandomError>>,
-    requests: HashMap<RequestId, Requested>,
+    for_log: Option<TopicInbox>,
+    jobs: NodeJobRunner,
+    done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
+    requests: HashMap<LocalRequestId, PendingSignRequest>,
     next_request: u64,
     /// The current epoch, and the height at which it began.
     begun: Option<(u64, Height)>,
     answers: AnswerCounter,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<PublishedNodeState>>,
     start: Instant,
 }
 
 /// Runs jobs on other threads.
-struct Jobs {
-    done: mpsc::UnboundedSender<Result<JobResult, RandomError>>,
+struct NodeJobRunner {
+    done: mpsc::UnboundedSender<Result<QuorumServerJobResult, RandomError>>,
     /// Jobs of a refresh take all processors, and no more. Answers to requests for signatures do
     /// not wait for them; the server bounds their number.
-    places: Arc<Semaphore>,
+    refresh_job_permits: Arc<Semaphore>,
 }
 
-impl Jobs {
-    fn run(&self, job: Job) {
-        let (done, places) = (self.done.clone(), Arc::clone(&self.places));
+impl NodeJobRunner {
+    fn run(&self, job: QuorumServerJob) {
+        let (done, places) = (self.done.clone(), Arc::clone(&self.refresh_job_permits));
         let is_urgent = job.is_urgent();
         let run = move || {
-            let result = Generator::seeded().and_then(|mut generator| job.run(&mut generator));
+            let result =
+                RandomGenerator::seeded().and_then(|mut generator| job.run(&mut generator));
             // Nobody waits for it if the node has stopped.
             let _ = done.send(result);
         };
@@ -89,38 +91,41 @@ impl Jobs {
     }
 }
 
-impl<L, F> Core<L, F>
+impl<L, F> NodeEventLoop<L, F>
 where
     L: AgreementLog + Send,
     F: FnMut(LogStart<L>) -> Result<L, LogFailed>,
 {
     pub(super) fn new(
-        settings: Settings,
-        store: Store,
-        network: Network,
+        settings: QuorumServerSettings,
+        store: QuorumStore,
+        network: NodeNetwork,
         start_log: F,
-        shared: Arc<Mutex<Shared>>,
+        shared: Arc<Mutex<PublishedNodeState>>,
         start: Instant,
     ) -> Result<Self, NodeError> {
         let (saved, registered) = (store.saved()?, store.registered()?);
         let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
-        let server = Server::new(settings, saved, registered, start.elapsed())?;
-        let Network { links, inboxes: [for_log, signing, refresh], peers } = network;
+        let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
+        let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers } = network;
         // A server that has begun knows the servers of its groups, and names them first of all.
         if begun.is_none() {
             links.set_peers(&peers);
         }
         let (sender, done) = mpsc::unbounded_channel();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let jobs = Jobs { done: sender, places: Arc::new(Semaphore::new(processors)) };
+        let jobs = NodeJobRunner {
+            done: sender,
+            refresh_job_permits: Arc::new(Semaphore::new(processors)),
+        };
         let core = Self {
             server,
             store,
-            generator: Generator::seeded()?,
+            generator: RandomGenerator::seeded()?,
             links,
             members: Vec::new(),
             configured_peers: peers,
-            incoming: Incoming::new(signing, refresh),
+            incoming: NodeInboxes::new(signing, refresh),
             log: None,
             start_log,
             for_log: Some(for_log),
@@ -140,7 +145,7 @@ where
     /// Runs until a failure, or until `stopped` ends.
     pub(super) async fn run(
         mut self,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<NodeCommand>,
         mut stopped: oneshot::Receiver<()>,
     ) -> Result<(), NodeError> {
         let mut ticks = interval(PUBLISH_INTERVAL);
@@ -194,61 +199,61 @@ where
         for _ in 0..MAX_BATCH {
             let now = self.now();
             let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
-            let queued = self.links.queued(message.from(), Lane::Urgent);
+            let queued = self.links.queued(message.from(), LinkLane::Urgent);
             self.server.handle_message(now, message.from(), topic, &message.bytes, queued);
             self.do_outputs()?;
         }
         Ok(())
     }
 
-    fn command(&mut self, command: Command) -> Result<(), NodeError> {
+    fn command(&mut self, command: NodeCommand) -> Result<(), NodeError> {
         match command {
-            Command::Register(message, reply) => {
+            NodeCommand::Register(message, reply) => {
                 let registration = self.store.register(message)?;
                 if registration.is_new {
                     self.server.registered(message);
-                    self.record(&audit::Event::Registered { digest: message.to_string() })?;
+                    self.record(&audit::AuditEvent::Registered { digest: message.to_string() })?;
                 }
                 if let Some(evicted) = registration.evicted {
                     warn!(message = %evicted, "the oldest registration was removed");
                     self.server.unregistered(&evicted);
                 }
                 // The caller may be gone.
-                let _ = reply.send(Registering { is_new: registration.is_new });
+                let _ = reply.send(RegistrationReply { is_new: registration.is_new });
             }
-            Command::Sign(message, encoding, reply) => {
-                let id = RequestId(self.next_request);
+            NodeCommand::Sign(message, encoding, reply) => {
+                let id = LocalRequestId(self.next_request);
                 self.next_request += 1;
                 let digest = MessageDigest::of(&message);
-                self.requests.insert(id, Requested { digest, reply });
+                self.requests.insert(id, PendingSignRequest { digest, reply });
                 let encoding = encoding.with_salt(&mut self.generator)?;
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }
-            Command::StartRefresh(group, digest, reply) => {
+            NodeCommand::StartRefresh(group, digest, reply) => {
                 let now = self.now();
                 let started = self.server.start_refresh(group, now);
                 if started.is_ok() {
                     let (epoch, group) = (self.epoch() + 1, digest.to_string());
-                    self.record(&audit::Event::RefreshApproved { epoch, group })?;
+                    self.record(&audit::AuditEvent::RefreshApproved { epoch, group })?;
                 }
                 // The caller asks for the state next.
                 self.publish();
                 let _ = reply.send(started);
             }
-            Command::CancelRefresh(reply) => {
+            NodeCommand::CancelRefresh(reply) => {
                 let now = self.now();
                 let cancelled = self.server.cancel_refresh(now);
                 if cancelled.is_ok() {
                     let epoch = self.epoch() + 1;
-                    self.record(&audit::Event::RefreshCancelled { epoch })?;
+                    self.record(&audit::AuditEvent::RefreshCancelled { epoch })?;
                 }
                 self.publish();
                 let _ = reply.send(cancelled);
             }
-            Command::Record(event) => self.record(&event)?,
-            Command::Reload(config, reply) => {
-                let Config { rules, delays, timeouts, peers, .. } = *config;
+            NodeCommand::Record(event) => self.record(&event)?,
+            NodeCommand::Reload(config, reply) => {
+                let QuorumNodeConfig { rules, delays, timeouts, peers, .. } = *config;
                 self.server.reconfigure(rules, delays, timeouts);
                 self.configured_peers = peers;
                 self.connect();
@@ -262,8 +267,8 @@ where
         self.server.status().epoch.map_or(0, |epoch| epoch.epoch)
     }
 
-    fn record(&mut self, event: &audit::Event) -> Result<(), NodeError> {
-        if let audit::Event::Refused { request, reason, count: so_often } = event {
+    fn record(&mut self, event: &audit::AuditEvent) -> Result<(), NodeError> {
+        if let audit::AuditEvent::Refused { request, reason, count: so_often } = event {
             warn!(request, reason, so_often, "a local user's request was refused");
         }
         Ok(self.store.record(event, SystemTime::now())?)
@@ -279,10 +284,10 @@ where
         }
     }
 
-    fn do_output(&mut self, output: Output) -> Result<(), NodeError> {
+    fn do_output(&mut self, output: QuorumServerOutput) -> Result<(), NodeError> {
         match output {
-            Output::Send { to, topic, lane, bytes } => {
-                if topic == Topic::Refresh {
+            QuorumServerOutput::Send { to, topic, lane, bytes } => {
+                if topic == LinkTopic::Refresh {
                     let now = self.now();
                     self.incoming.charge(&to, bytes.len(), now);
                 }
@@ -290,37 +295,39 @@ where
                     debug!(server = %to, %error, "not sent");
                 }
             }
-            Output::Submit(entry) => self.submit(entry)?,
-            Output::Save(changes) => {
+            QuorumServerOutput::Submit(entry) => self.submit(entry)?,
+            QuorumServerOutput::Save(changes) => {
                 self.store.save(&changes, &mut self.generator, SystemTime::now())?;
                 for change in &changes {
-                    if let Change::Start(start) | Change::Again(start) = change {
+                    if let SavedStateChange::Start(start) | SavedStateChange::Restarted(start) =
+                        change
+                    {
                         self.prune(start);
                         self.publish_start();
                     }
                 }
             }
-            Output::Job(job) => self.jobs.run(job),
-            Output::Reply { id, result } => self.reply(id, result)?,
-            Output::Peers(members) => {
+            QuorumServerOutput::Job(job) => self.jobs.run(job),
+            QuorumServerOutput::Reply { id, result } => self.reply(id, result)?,
+            QuorumServerOutput::Peers(members) => {
                 self.members = members;
                 self.connect();
             }
-            Output::Log { applied } => {
-                let before = self.log.take().map(LogBefore::Log);
-                let inbox = self.for_log.take().map(LogBefore::Inbox);
+            QuorumServerOutput::Log { applied } => {
+                let before = self.log.take().map(LogInboxSource::Log);
+                let inbox = self.for_log.take().map(LogInboxSource::Inbox);
                 if let Some(before) = before.or(inbox) {
-                    let log = (self.start_log)(LogStart { applied, before })?;
-                    self.server.handle_log_opened(log.life());
+                    let log = (self.start_log)(LogStart { applied, inbox_source: before })?;
+                    self.server.handle_log_opened(log.incarnation());
                     self.log = Some(log);
                 }
             }
-            Output::Applied { height, set, check, key } => {
+            QuorumServerOutput::Applied { height, set, check, key } => {
                 if let Some(log) = &mut self.log {
                     log.applied(height, &set, check, key);
                 }
             }
-            Output::Event(event) => {
+            QuorumServerOutput::Event(event) => {
                 self.keep(&event)?;
                 self.event(&event);
             }
@@ -330,7 +337,7 @@ where
 
     /// When an epoch begins, the log may forget what came before the one before it. A server that
     /// is further behind is invited to begin again.
-    fn prune(&mut self, start: &Start) {
+    fn prune(&mut self, start: &GroupStart) {
         let (epoch, height) = (start.header().epoch, start.height);
         let before = *self.begun.get_or_insert((epoch, height));
         if before.0 != epoch {
@@ -355,13 +362,17 @@ where
 
     fn reply(
         &mut self,
-        id: RequestId,
+        id: LocalRequestId,
         result: Result<Vec<u8>, SignRefusal>,
     ) -> Result<(), NodeError> {
-        let Some(Requested { digest, reply }) = self.requests.remove(&id) else { return Ok(()) };
+        let Some(PendingSignRequest { digest, reply }) = self.requests.remove(&id) else {
+            return Ok(());
+        };
         lock(&self.shared).count(result.is_ok());
         let event = match &result {
-            Ok(_) => Some(audit::Event::Signed { digest: digest.to_string(), epoch: self.epoch() }),
+            Ok(_) => {
+                Some(audit::AuditEvent::Signed { digest: digest.to_string(), epoch: self.epoch() })
+            }
             Err(refusal) => lock(&self.shared).refusals.refused("sign", &refusal.to_string()),
         };
         event.iter().try_for_each(|event| self.record(event))?;
@@ -373,22 +384,25 @@ where
     /// Links with the servers of the groups, and with those of the configuration, whose addresses
     /// go before those that the groups have signed.
     fn connect(&self) {
-        let peer = |member: &Member| Peer { key: member.identity, address: member.address.into() };
+        let peer = |member: &QuorumMember| QuorumPeer {
+            key: member.identity,
+            address: member.address.into(),
+        };
         let signed = self.members.iter().map(peer);
-        let peers: Vec<Peer> = self.configured_peers.iter().cloned().chain(signed).collect();
+        let peers: Vec<QuorumPeer> = self.configured_peers.iter().cloned().chain(signed).collect();
         self.links.set_peers(&peers);
     }
 
     /// Records what must be known later.
-    fn keep(&mut self, event: &Event) -> Result<(), NodeError> {
+    fn keep(&mut self, event: &QuorumServerEvent) -> Result<(), NodeError> {
         match event {
-            Event::Answered { to, message } => {
+            QuorumServerEvent::Answered { to, message } => {
                 match self.answers.answered(Instant::now(), *to, *message) {
                     Some(first) => self.record_answers(first),
                     None => Ok(()),
                 }
             }
-            Event::WrongAnswer { server, evidence } => {
+            QuorumServerEvent::WrongAnswer { server, evidence } => {
                 let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
                 Ok(self.store.keep_evidence(epoch, *server, &evidence, SystemTime::now())?)
             }
@@ -396,51 +410,59 @@ where
         }
     }
 
-    fn record_answers(&mut self, answers: Answers) -> Result<(), NodeError> {
-        let Answers { to, message, count } = answers;
+    fn record_answers(&mut self, answers: AnswerAuditRecord) -> Result<(), NodeError> {
+        let AnswerAuditRecord { to, message, count } = answers;
         let (digest, epoch) = (message.to_string(), self.epoch());
-        self.record(&audit::Event::Answered { digest, epoch, to: to.to_string(), count })
+        self.record(&audit::AuditEvent::Answered { digest, epoch, to: to.to_string(), count })
     }
 
-    fn event(&self, event: &Event) {
-        lock(&self.shared).note(event);
+    fn event(&self, event: &QuorumServerEvent) {
+        lock(&self.shared).count_event(event);
         match event {
-            Event::Invited { epoch } => info!(epoch, "f+1 servers have invited this one"),
-            Event::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
-            Event::RunCancelled => info!("the refresh was given up"),
-            Event::EpochBegun { epoch, index: Some(index) } => {
+            QuorumServerEvent::Invited { epoch } => {
+                info!(epoch, "f+1 servers have invited this one");
+            }
+            QuorumServerEvent::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
+            QuorumServerEvent::RunCancelled => info!("the refresh was given up"),
+            QuorumServerEvent::EpochBegun { epoch, index: Some(index) } => {
                 info!(epoch, server = %index, "an epoch begins");
             }
-            Event::EpochBegun { epoch, index: None } => {
+            QuorumServerEvent::EpochBegun { epoch, index: None } => {
                 info!(epoch, "an epoch begins, without this server");
             }
-            Event::HasShares { epoch } => info!(epoch, "this server has its shares"),
-            Event::HeaderSigned { epoch } => info!(epoch, "the group has signed its header"),
-            Event::EpochEnded { epoch, newest } => {
+            QuorumServerEvent::HasShares { epoch } => info!(epoch, "this server has its shares"),
+            QuorumServerEvent::HeaderSigned { epoch } => {
+                info!(epoch, "the group has signed its header");
+            }
+            QuorumServerEvent::EpochEnded { epoch, newest } => {
                 info!(epoch, newest, "the epoch has ended: signed headers go on after it");
             }
-            Event::Wiped { epoch } => info!(epoch, "the shares were wiped"),
-            Event::WrongAnswer { server, .. } => {
+            QuorumServerEvent::Wiped { epoch } => info!(epoch, "the shares were wiped"),
+            QuorumServerEvent::WrongAnswer { server, .. } => {
                 warn!(%server, "a server signs wrongly, which the evidence in the store proves");
             }
-            Event::Answered { to, message } => debug!(%to, %message, "partial signatures given"),
-            Event::DealerExcluded { dealer, by } => {
+            QuorumServerEvent::Answered { to, message } => {
+                debug!(%to, %message, "partial signatures given");
+            }
+            QuorumServerEvent::DealerExcluded { dealer, by } => {
                 warn!(%dealer, %by, "a dealer is proven faulty; examine it");
             }
-            Event::FalseComplaint { complainant } => {
+            QuorumServerEvent::FalseComplaint { complainant } => {
                 warn!(%complainant, "a server has complained without reason; examine it");
             }
-            Event::WrongEntry { side, author, why } => {
+            QuorumServerEvent::WrongEntry { side, author, why } => {
                 warn!(?side, server = %author, %why, "a server has signed a wrong entry; examine it");
             }
-            Event::EntryRefused { why } => debug!(%why, "an entry of the log changes nothing"),
-            Event::MessageRefused { from, why } => self.refused_message(from, why),
+            QuorumServerEvent::EntryRefused { why } => {
+                debug!(%why, "an entry of the log changes nothing");
+            }
+            QuorumServerEvent::MessageRefused { from, why } => self.refused_message(from, why),
         }
     }
 
-    fn refused_message(&self, from: &PublicKey, why: &str) {
+    fn refused_message(&self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
-        if let Some(so_often) = lock(&self.shared).refused_messages.happened_of(8) {
+        if let Some(so_often) = lock(&self.shared).refused_messages.count_event_of(8) {
             warn!(server = %from, %why, so_often, "a message was refused");
         }
     }
@@ -463,7 +485,9 @@ where
 }
 
 /// The next height of a log that there may be.
-async fn next_of<L: AgreementLog + Send>(log: &mut Option<L>) -> Result<Committed, LogFailed> {
+async fn next_of<L: AgreementLog + Send>(
+    log: &mut Option<L>,
+) -> Result<CommittedEntries, LogFailed> {
     match log {
         Some(log) => log.committed().await,
         None => pending().await,

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::status::{Shared, without_vote};
-use super::watch::Line;
-use crate::net::api::Health;
+use super::problem_tracker::HealthLogLine;
+use super::status::{PublishedNodeState, without_vote};
+use crate::net::api::NodeHealth;
 use crate::net::links::LinkStatus;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::server::{Behind, EpochStatus};
+use crate::protocol::server::{EpochStatus, NewerEpochStatus};
 
 /// How long entries may wait for the next height of a log that makes progress, and an entry of this
 /// server until it is committed.
@@ -18,9 +18,9 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a link is down until that is told.
 const LINK_DELAY_S: f64 = 3.0;
 
-impl Shared {
+impl PublishedNodeState {
     /// How the server is doing.
-    pub(super) fn health(&self, links: &[LinkStatus], now: Instant) -> Health {
+    pub(super) fn health(&self, links: &[LinkStatus], now: Instant) -> NodeHealth {
         let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
         let members = self.start().map(|start| start.header().group.members());
         let members: Vec<String> =
@@ -40,7 +40,7 @@ impl Shared {
         };
         let warning = if problem.is_empty() { warning(epoch, &down) } else { String::new() };
         let since = self.watch.since.filter(|_| !problem.is_empty());
-        Health {
+        NodeHealth {
             ok: problem.is_empty(),
             problem_s: since.map(|since| now.saturating_duration_since(since).as_secs()),
             problem,
@@ -59,8 +59,8 @@ impl Shared {
         self.watch.store = store;
         let problem = self.health(links, now).problem;
         match self.watch.note(&problem, now) {
-            Some(Line::Problem) => warn!(%problem, "this server is not healthy"),
-            Some(Line::Healthy { after }) => {
+            Some(HealthLogLine::Problem) => warn!(%problem, "this server is not healthy"),
+            Some(HealthLogLine::Healthy { after }) => {
                 info!(after_s = after.as_secs(), "this server is healthy again");
             }
             None => {}
@@ -72,12 +72,12 @@ impl Shared {
 /// to do. Details follow a colon.
 fn problem(
     epoch: Option<&EpochStatus>,
-    behind: Option<Behind>,
+    behind: Option<NewerEpochStatus>,
     connected: &[ServerIndex],
     down: &[&LinkStatus],
     waiting: Option<Duration>,
 ) -> String {
-    if let Some(Behind { epoch: newest, invites, needed, .. }) =
+    if let Some(NewerEpochStatus { epoch: newest, invites, needed, .. }) =
         behind.filter(|behind| behind.is_member)
     {
         return format!(

@@ -4,73 +4,73 @@
 use std::future::pending;
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use crate::net::links::{Inbound, Inbox, Message, Topic};
-use crate::protocol::consensus::context::Address;
-use crate::protocol::consensus::inflow::Inflow;
+use crate::net::links::{LinkEvent, LinkMessage, LinkTopic, TopicInbox};
+use crate::protocol::consensus::context::ValidatorAddress;
+use crate::protocol::consensus::fair_queue::FairLinkQueue;
 
 /// The messages of both topics.
-pub(super) struct Incoming {
-    signing: (Inbox, Inflow<Message>),
-    refresh: (Inbox, Inflow<Message>),
+pub(super) struct NodeInboxes {
+    signing: (TopicInbox, FairLinkQueue<LinkMessage>),
+    refresh: (TopicInbox, FairLinkQueue<LinkMessage>),
 }
 
-impl Incoming {
-    pub(super) fn new(signing: Inbox, refresh: Inbox) -> Self {
-        let [signing, refresh] = [signing, refresh].map(|inbox| (inbox, Inflow::default()));
+impl NodeInboxes {
+    pub(super) fn new(signing: TopicInbox, refresh: TopicInbox) -> Self {
+        let [signing, refresh] = [signing, refresh].map(|inbox| (inbox, FairLinkQueue::default()));
         Self { signing, refresh }
     }
 
     /// Waits until something has come. Nothing is lost if the future is dropped.
-    pub(super) async fn next(&mut self) -> (Topic, Inbound) {
+    pub(super) async fn next(&mut self) -> (LinkTopic, LinkEvent) {
         tokio::select! {
-            Some(inbound) = self.signing.0.next() => (Topic::Signing, inbound),
-            Some(inbound) = self.refresh.0.next() => (Topic::Refresh, inbound),
+            Some(inbound) = self.signing.0.next() => (LinkTopic::Signing, inbound),
+            Some(inbound) = self.refresh.0.next() => (LinkTopic::Refresh, inbound),
             else => pending().await,
         }
     }
 
     /// Keeps what has come, and all that has come with it. Returns the servers with a new link.
-    pub(super) fn take(&mut self, first: (Topic, Inbound)) -> Vec<PublicKey> {
+    pub(super) fn take(&mut self, first: (LinkTopic, LinkEvent)) -> Vec<IdentityPublicKey> {
         let mut up = Vec::new();
         let mut next = Some(first);
         while let Some((topic, inbound)) = next {
             match inbound {
-                Inbound::Message(message) => {
-                    let (from, len) = (Address::of(message.from()), message.bytes.len());
+                LinkEvent::Message(message) => {
+                    let (from, len) = (ValidatorAddress::of(message.from()), message.bytes.len());
                     self.inflow(topic).push(from, len, message);
                 }
-                Inbound::Down(server) => self.inflow(topic).clear(Address::of(&server)),
+                LinkEvent::Down(server) => self.inflow(topic).clear(ValidatorAddress::of(&server)),
                 // Each inbox says it.
-                Inbound::Up(server) if topic == Topic::Refresh => up.push(server),
-                Inbound::Up(_) => {}
+                LinkEvent::Up(server) if topic == LinkTopic::Refresh => up.push(server),
+                LinkEvent::Up(_) => {}
             }
-            let signing = self.signing.0.try_next().map(|it| (Topic::Signing, it));
-            next = signing.or_else(|| Some((Topic::Refresh, self.refresh.0.try_next()?)));
+            let signing = self.signing.0.try_next().map(|it| (LinkTopic::Signing, it));
+            next = signing.or_else(|| Some((LinkTopic::Refresh, self.refresh.0.try_next()?)));
         }
         up
     }
 
     /// The next message that may be handled. Those of signing go first.
-    pub(super) fn pop(&mut self, now: Duration) -> Option<(Topic, Message)> {
-        let signing = self.signing.1.pop(now).map(|(_, message)| (Topic::Signing, message));
-        signing.or_else(|| Some((Topic::Refresh, self.refresh.1.pop(now)?.1)))
+    pub(super) fn pop(&mut self, now: Duration) -> Option<(LinkTopic, LinkMessage)> {
+        let signing = self.signing.1.pop(now).map(|(_, message)| (LinkTopic::Signing, message));
+        signing.or_else(|| Some((LinkTopic::Refresh, self.refresh.1.pop(now)?.1)))
     }
 
     /// When the next message may be handled, if one waits.
     pub(super) fn ready(&self) -> Option<Duration> {
-        [&self.signing.1, &self.refresh.1].into_iter().filter_map(Inflow::ready).min()
+        [&self.signing.1, &self.refresh.1].into_iter().filter_map(FairLinkQueue::ready).min()
     }
 
     /// Counts what was sent to a server for a refresh as if that server had sent it: it may be the
     /// answer to a short question.
-    pub(super) fn charge(&mut self, server: &PublicKey, len: usize, now: Duration) {
-        self.refresh.1.charge(Address::of(server), len, now);
+    pub(super) fn charge(&mut self, server: &IdentityPublicKey, len: usize, now: Duration) {
+        self.refresh.1.charge(ValidatorAddress::of(server), len, now);
     }
 
-    fn inflow(&mut self, topic: Topic) -> &mut Inflow<Message> {
-        if topic == Topic::Signing { &mut self.signing.1 } else { &mut self.refresh.1 }
+    fn inflow(&mut self, topic: LinkTopic) -> &mut FairLinkQueue<LinkMessage> {
+        if topic == LinkTopic::Signing { &mut self.signing.1 } else { &mut self.refresh.1 }
     }
 }
 
@@ -84,13 +84,16 @@ mod tests {
 
     use super::*;
     use crate::log::tests::secret;
-    use crate::net::links::{Lane, Links, Peer};
+    use crate::net::links::{LinkLane, QuorumLinks, QuorumPeer};
 
     const LIMIT: Duration = Duration::from_secs(40);
     const FLOOD: usize = 20_000;
 
     /// What has come, until so many messages wait. Returns how often a link came up.
-    async fn take_until(incoming: &mut Incoming, is_done: impl Fn(&Incoming) -> bool) -> usize {
+    async fn take_until(
+        incoming: &mut NodeInboxes,
+        is_done: impl Fn(&NodeInboxes) -> bool,
+    ) -> usize {
         let mut up = 0;
         while !is_done(incoming) {
             let first = timeout(LIMIT, incoming.next()).await.unwrap();
@@ -105,9 +108,9 @@ mod tests {
         for number in [1, 2] {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
-            let (links, [_, signing, refresh]) = Links::start(secret(number), listening);
-            let peer = Peer { key: secret(number).public(), address: address.into() };
-            ends.push((links, Incoming::new(signing, refresh), peer));
+            let (links, [_, signing, refresh]) = QuorumLinks::start(secret(number), listening);
+            let peer = QuorumPeer { key: secret(number).public(), address: address.into() };
+            ends.push((links, NodeInboxes::new(signing, refresh), peer));
         }
         let (flooding, _, flooder) = ends.pop().unwrap();
         let (links, mut incoming, own) = ends.pop().unwrap();
@@ -117,15 +120,15 @@ mod tests {
         incoming.take(first);
         let message = Bytes::from(vec![7; 1000]);
         for _ in 0..FLOOD {
-            let sent = flooding.send(&own.key, Topic::Refresh, Lane::Bulk, message.clone());
+            let sent = flooding.send(&own.key, LinkTopic::Refresh, LinkLane::Bulk, message.clone());
             sent.unwrap();
         }
-        flooding.send(&own.key, Topic::Signing, Lane::Urgent, message).unwrap();
-        let waiting = |it: &Incoming| (it.signing.1.waiting(), it.refresh.1.waiting());
+        flooding.send(&own.key, LinkTopic::Signing, LinkLane::Urgent, message).unwrap();
+        let waiting = |it: &NodeInboxes| (it.signing.1.waiting(), it.refresh.1.waiting());
         take_until(&mut incoming, |it| waiting(it) == (1, FLOOD)).await;
         // Signing does not wait for refreshes, and of those not more than 32 MiB come at once.
         let now = Duration::from_secs(60);
-        assert_eq!(incoming.pop(now).unwrap().0, Topic::Signing);
+        assert_eq!(incoming.pop(now).unwrap().0, LinkTopic::Signing);
         let handled = std::iter::from_fn(|| incoming.pop(now)).count();
         assert!((6000..7000).contains(&handled), "{handled}");
         // A second's worth, then what was sent to the server for as long.

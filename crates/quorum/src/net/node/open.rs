@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keys::file::exposure;
-use keys::{KEY_LEN, KeyError, PublicKey, RsaPublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey};
 use service::listening::listen;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use super::config::{Config, MasterKeySource};
-use super::{Network, NodeError};
+use super::config::{MasterKeySource, QuorumNodeConfig};
+use super::{NodeError, NodeNetwork};
 use crate::net::ceremony_files::{CeremonyFileError, destroy_share_file, read_share_file};
-use crate::net::links::Links;
-use crate::net::store::{MasterKey, MasterKeyError, Store, StoreError};
-use crate::protocol::server::{Change, Settings, Start};
+use crate::net::links::QuorumLinks;
+use crate::net::store::{MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
+use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum NodeOpenError {
     /// A key cannot be read.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] KeyFileError),
     /// Other users can read or replace the identity key.
     #[error("key: {what}, and be this server: {fix}")]
     Exposed {
@@ -59,7 +59,7 @@ pub enum OpenError {
     },
     /// The store cannot be opened.
     #[error("the store: {0}")]
-    Store(#[from] StoreError),
+    Store(#[from] QuorumStoreError),
     /// An address cannot be listened on.
     #[error("listen: {0}; `sunder doctor --config` says why")]
     Listen(#[from] io::Error),
@@ -72,52 +72,52 @@ pub enum OpenError {
 }
 
 /// What a node starts with.
-pub struct Opened {
+pub struct OpenedNode {
     /// The settings of its server.
-    pub settings: Settings,
+    pub settings: QuorumServerSettings,
     /// Its store.
-    pub store: Store,
+    pub store: QuorumStore,
     /// Its links, which have begun.
-    pub network: Network,
+    pub network: NodeNetwork,
 }
 
 /// Reads the keys, opens the store, takes the shares from the ceremony if it has none, and listens.
 ///
 /// # Errors
 /// When one of them fails.
-pub async fn open(config: &Config) -> Result<Opened, OpenError> {
+pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError> {
     let identity = read_identity(config)?;
     let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
-        take_shares(&path, &mut store, &SecretKey::new(&identity).public(), &public)?;
+        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
     }
     let listening = listen(config.listen.iter().copied(), &[]).await?;
-    let settings = Settings {
-        identity: Arc::new(SecretKey::new(&identity)),
+    let settings = QuorumServerSettings {
+        identity: Arc::new(IdentitySecretKey::new(&identity)),
         public,
         rules: config.rules.clone(),
         delays: config.delays,
         timeouts: config.timeouts,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let (links, inboxes) = Links::start(SecretKey::new(&identity), listening);
-    let network = Network { links: Arc::new(links), inboxes, peers: config.peers.clone() };
-    Ok(Opened { settings, store, network })
+    let (links, inboxes) = QuorumLinks::start(IdentitySecretKey::new(&identity), listening);
+    let network = NodeNetwork { links: Arc::new(links), inboxes, peers: config.peers.clone() };
+    Ok(OpenedNode { settings, store, network })
 }
 
-fn read_identity(config: &Config) -> Result<Zeroizing<[u8; KEY_LEN]>, OpenError> {
+fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, NodeOpenError> {
     let path = config.config_dir.join(&config.identity);
     let identity = keys::file::read(&path)?;
     match exposure(&path) {
-        Some(error) => Err(OpenError::Exposed { what: error.what(), fix: error.fix() }),
+        Some(error) => Err(NodeOpenError::Exposed { what: error.problem(), fix: error.advice() }),
         None => Ok(identity),
     }
 }
 
-fn master_key(config: &Config) -> Result<MasterKey, MasterKeyError> {
+fn master_key(config: &QuorumNodeConfig) -> Result<MasterKey, MasterKeyError> {
     match &config.master_key {
         MasterKeySource::File(path) => MasterKey::read(&config.config_dir.join(path)),
         MasterKeySource::Credential(name) => {
@@ -127,9 +127,9 @@ fn master_key(config: &Config) -> Result<MasterKey, MasterKeyError> {
     }
 }
 
-fn open_store(config: &Config) -> Result<Store, OpenError> {
+fn open_store(config: &QuorumNodeConfig) -> Result<QuorumStore, NodeOpenError> {
     let directory = config.config_dir.join(&config.store);
-    Ok(Store::open(&directory, master_key(config)?, SystemTime::now())?)
+    Ok(QuorumStore::open(&directory, master_key(config)?, SystemTime::now())?)
 }
 
 /// Writes a backup of the store of a server, which may run, to a new file. Returns the epochs whose
@@ -137,35 +137,35 @@ fn open_store(config: &Config) -> Result<Store, OpenError> {
 ///
 /// # Errors
 /// When there is no store or it is damaged, or the file cannot be written.
-pub fn back_up(config: &Config, to: &Path) -> Result<Vec<u64>, OpenError> {
-    Ok(Store::back_up(&config.config_dir.join(&config.store), to)?)
+pub fn back_up(config: &QuorumNodeConfig, to: &Path) -> Result<Vec<u64>, NodeOpenError> {
+    Ok(QuorumStore::back_up(&config.config_dir.join(&config.store), to)?)
 }
 
 /// Replaces the store of a server that does not run by a backup of the same epoch.
 ///
 /// # Errors
 /// When the backup is of an epoch that has ended here, or of another server.
-pub fn restore(config: &Config, from: &Path) -> Result<(), OpenError> {
+pub fn restore(config: &QuorumNodeConfig, from: &Path) -> Result<(), NodeOpenError> {
     let directory = config.config_dir.join(&config.store);
-    Ok(Store::restore(&directory, master_key(config)?, from, SystemTime::now())?)
+    Ok(QuorumStore::restore(&directory, master_key(config)?, from, SystemTime::now())?)
 }
 
 /// Takes the shares from the ceremony's file if the store is empty, and then destroys the file.
 fn take_shares(
     path: &Path,
-    store: &mut Store,
-    identity: &PublicKey,
+    store: &mut QuorumStore,
+    identity: &IdentityPublicKey,
     public: &RsaPublicKey,
-) -> Result<(), OpenError> {
+) -> Result<(), NodeOpenError> {
     let has_state = store.saved()?.start.is_some();
     if has_state && !path.exists() {
         return Ok(());
     }
     if !path.exists() {
-        return Err(OpenError::NoShares { path: path.to_owned() });
+        return Err(NodeOpenError::NoShares { path: path.to_owned() });
     }
     let file = read_share_file(path)?;
-    let other = |what| OpenError::OtherShare { path: path.to_owned(), what };
+    let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
     if file.public() != public {
         return Err(other("it is of another key than `public_key`"));
     }
@@ -178,11 +178,12 @@ fn take_shares(
     } else {
         let shares =
             file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-        let start = Change::Start(Start::first(file.header.clone(), &file.witnesses));
-        let shares = Change::Shares { epoch: file.header.epoch, shares };
+        let start =
+            SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
+        let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };
         let secret = Zeroizing::new(*file.voting.to_bytes());
-        let voting = Change::Voting { epoch: file.header.epoch, life: None, secret };
-        store.save(&[start, shares, voting], &mut Generator::seeded()?, SystemTime::now())?;
+        let voting = SavedStateChange::Voting { epoch: file.header.epoch, life: None, secret };
+        store.save(&[start, shares, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?;
     }
     if let Err(error) = destroy_share_file(path) {
         warn!(%error, "the store has the shares, but their file remains: destroy it yourself");

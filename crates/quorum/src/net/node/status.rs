@@ -5,44 +5,44 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
-use super::local::Refusals;
-use super::watch::Watch;
-use super::{Handle, lock};
-use crate::log::{Height, Progress};
-use crate::net::api::{Awaited, Health, Refresh, RefreshStep};
+use super::local::RefusalRateLimiter;
+use super::problem_tracker::ProblemTracker;
+use super::{NodeHandle, lock};
+use crate::log::{Height, LogProgress};
+use crate::net::api::{AwaitedServer, NodeHealth, RefreshStatus, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::Group;
-use crate::protocol::server::{self, EpochStatus, Event, Start};
+use crate::protocol::group::QuorumGroup;
+use crate::protocol::server::{self, EpochStatus, GroupStart, QuorumServerEvent};
 
 /// What the server's thread publishes.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) server: Option<server::Status>,
-    start: Option<Start>,
-    progress: Option<Progress>,
+pub(super) struct PublishedNodeState {
+    pub(super) server: Option<server::QuorumServerStatus>,
+    start: Option<GroupStart>,
+    progress: Option<LogProgress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
     /// For how long the oldest entry of this server had waited at a time.
     oldest: Option<(Duration, Instant)>,
-    refresh: Option<Refresh>,
+    refresh: Option<RefreshStatus>,
     signed: u64,
     refused: u64,
     pub(super) refused_messages: LogRateLimiter,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalRateLimiter,
     wrong_answers: u64,
-    pub(super) watch: Watch,
+    pub(super) watch: ProblemTracker,
 }
 
 /// The status of a node, for people and scripts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct QuorumNodeStatus {
     /// The name of the configuration.
     pub name: String,
     /// For how long it has run, in seconds.
     pub uptime_s: f64,
     /// How it is doing.
-    pub health: Health,
+    pub health: NodeHealth,
     /// The number of servers of the group; 0 if it knows none.
     pub servers: u64,
     /// f of the group.
@@ -57,7 +57,7 @@ pub struct Status {
     #[serde(default)]
     pub without_vote: Vec<u64>,
     /// The refresh that is under way, or the last one.
-    pub refresh: Option<Refresh>,
+    pub refresh: Option<RefreshStatus>,
     /// The messages that were signed for local users.
     pub signed: u64,
     /// Those that were not.
@@ -73,12 +73,12 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
 }
 
-impl Shared {
-    pub(super) fn set_start(&mut self, start: Option<&Start>) {
+impl PublishedNodeState {
+    pub(super) fn set_start(&mut self, start: Option<&GroupStart>) {
         self.start = start.cloned();
     }
 
-    pub(super) fn start(&self) -> Option<&Start> {
+    pub(super) fn start(&self) -> Option<&GroupStart> {
         self.start.as_ref()
     }
 
@@ -94,32 +94,32 @@ impl Shared {
         *counter += 1;
     }
 
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(super) fn count_event(&mut self, event: &QuorumServerEvent) {
         match event {
-            Event::EpochBegun { epoch, .. } => {
+            QuorumServerEvent::EpochBegun { epoch, .. } => {
                 self.refresh = Some(over(*epoch, RefreshStep::Done));
             }
-            Event::RunCancelled => {
+            QuorumServerEvent::RunCancelled => {
                 let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
                 let epoch = epoch.map_or(0, |epoch| epoch.epoch + 1);
                 self.refresh = Some(over(epoch, RefreshStep::Cancelled));
             }
-            Event::WrongAnswer { .. } => self.wrong_answers += 1,
+            QuorumServerEvent::WrongAnswer { .. } => self.wrong_answers += 1,
             _ => {}
         }
     }
 
     pub(super) fn update(
         &mut self,
-        server: server::Status,
-        progress: Option<Progress>,
+        server: server::QuorumServerStatus,
+        progress: Option<LogProgress>,
         now: Instant,
     ) {
         if let (Some(epoch), Some(start)) = (&server.epoch, &self.start) {
             let is_over = self.refresh.as_ref().is_none_or(|refresh| {
                 matches!(refresh.step, RefreshStep::Done | RefreshStep::Cancelled)
             });
-            match refresh(epoch, server.has_wish, &start.header().group) {
+            match refresh(epoch, server.is_operator_request_pending, &start.header().group) {
                 Some(now) => self.refresh = Some(now),
                 // It was given up before any approval was committed.
                 None if !is_over => {
@@ -144,17 +144,17 @@ pub(super) fn without_vote(epoch: Option<&EpochStatus>) -> Vec<u64> {
 }
 
 /// A refresh that is over.
-fn over(epoch: u64, step: RefreshStep) -> Refresh {
+fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
     let (done, of, cancelled, cancelled_of) = match step {
         RefreshStep::Cancelled => (0, 1, 1, 1),
         _ => (1, 1, 0, 1),
     };
     let (waiting_for, problem) = (Vec::new(), String::new());
-    Refresh { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+    RefreshStatus { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
 }
 
 /// The refresh that is approved or open in an epoch.
-fn refresh(epoch: &EpochStatus, has_wish: bool, current: &Group) -> Option<Refresh> {
+fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option<RefreshStatus> {
     let needed = current.combination().signer_count();
     let approvals = epoch.approvals.iter().map(Vec::len).max().unwrap_or(0);
     let (step, done, of, missing, group) = match &epoch.run {
@@ -183,9 +183,9 @@ fn refresh(epoch: &EpochStatus, has_wish: bool, current: &Group) -> Option<Refre
     let awaited = |server: ServerIndex| {
         let member = group.member(server)?;
         let (identity, address) = (member.identity.to_string(), member.address);
-        Some(Awaited { server: u64::from(server.0) + 1, identity, address, connected: false })
+        Some(AwaitedServer { server: u64::from(server.0) + 1, identity, address, connected: false })
     };
-    Some(Refresh {
+    Some(RefreshStatus {
         epoch: epoch.epoch + 1,
         step,
         done: done as u64,
@@ -225,9 +225,9 @@ fn refresh_problem(epoch: &EpochStatus) -> String {
     }
 }
 
-impl Handle {
+impl NodeHandle {
     /// The refresh that is under way, or the last one.
-    pub(super) fn refresh_status(&self) -> Option<Refresh> {
+    pub(super) fn refresh_status(&self) -> Option<RefreshStatus> {
         let links = self.links.status();
         let own = self.links.own().to_string();
         let mut refresh = lock(&self.shared).refresh.clone()?;
@@ -239,13 +239,13 @@ impl Handle {
     }
 
     /// The status, with the name of the configuration.
-    pub fn status(&self, name: String) -> Status {
+    pub fn status(&self, name: String) -> QuorumNodeStatus {
         let (links, refresh) = (self.links.status(), self.refresh_status());
         let shared = lock(&self.shared);
         let epoch = shared.server.as_ref().and_then(|server| server.epoch.as_ref());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
         let health = shared.health(&links, Instant::now());
-        Status {
+        QuorumNodeStatus {
             name,
             uptime_s: self.start.elapsed().as_secs_f64(),
             health,
@@ -274,27 +274,27 @@ mod tests {
     #[test]
     fn an_own_entry_that_waits_is_noticed_while_others_are_committed() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
-        let status = || server::Status {
+        let status = || server::QuorumServerStatus {
             height: Height(0),
             epoch: None,
             behind: None,
             requests: 0,
-            has_wish: false,
+            is_operator_request_pending: false,
         };
-        let mut shared = Shared::default();
+        let mut shared = PublishedNodeState::default();
         for height in 1..=20 {
             let oldest = Some(second(height));
-            let progress = Progress { committed: Height(height), waiting: 1, oldest };
+            let progress = LogProgress { committed: Height(height), waiting: 1, oldest };
             shared.update(status(), Some(progress), begin + second(height));
         }
         assert_eq!(shared.waiting(begin + second(21)), Some(second(21)));
         // Those of others wait for the height only.
-        let progress = |height| Progress { committed: Height(height), waiting: 1, oldest: None };
+        let progress = |height| LogProgress { committed: Height(height), waiting: 1, oldest: None };
         shared.update(status(), Some(progress(20)), begin + second(21));
         assert_eq!(shared.waiting(begin + second(25)), Some(second(5)));
         shared.update(status(), Some(progress(21)), begin + second(26));
         assert_eq!(shared.waiting(begin + second(26)), Some(second(0)));
-        let none = Progress { committed: Height(21), ..Progress::default() };
+        let none = LogProgress { committed: Height(21), ..LogProgress::default() };
         shared.update(status(), Some(none), begin + second(27));
         assert_eq!(shared.waiting(begin + second(99)), None);
     }

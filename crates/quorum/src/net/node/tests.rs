@@ -11,25 +11,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use service::listening::listen;
-use sharing::Generator;
+use sharing::RandomGenerator;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::log::memory::MemoryLog;
 use crate::net::api::{
-    ApiSocket, Client, ClientError, Encoding, Refresh, RefreshStep, SocketAccess,
+    ApiEncoding, ApiSocket, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
+    SocketAccess,
 };
 use crate::net::ceremony_files;
-use crate::net::consensus::{self, Consensus, Monitor};
+use crate::net::consensus::{self, ConsensusLog, ConsensusMonitor};
 use crate::net::nodes::parse_nodes;
-use crate::protocol::ceremony::share_file::ShareFile;
+use crate::protocol::ceremony::share_file::QuorumShareFile;
 use crate::protocol::fixture::small_key;
 use crate::protocol::group::verify_chain;
-use crate::protocol::server::Start;
-use crate::protocol::wire::Digest;
+use crate::protocol::server::GroupStart;
+use crate::protocol::wire::Sha256Digest;
 
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1\n";
 
@@ -44,13 +45,13 @@ struct World {
 }
 
 struct Running {
-    node: Node,
+    node: QuorumNode,
     socket: ApiSocket,
-    client: Client,
+    client: QuorumApiClient,
 }
 
-fn identity(number: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(number).unwrap(); 32])
+fn identity(number: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(number).unwrap(); 32])
 }
 
 fn write_secret(path: &Path, text: &str) {
@@ -70,7 +71,8 @@ impl World {
         let mut world =
             Self { place, addresses, log: MemoryLog::immediate(&crate::log::tests::set(1..=4)) };
         let group = parse_nodes(&world.nodes(1..=4)).unwrap();
-        let files = ShareFile::deal(&small_key(), &group, &mut Generator::seeded().unwrap());
+        let files =
+            QuorumShareFile::deal(&small_key(), &group, &mut RandomGenerator::seeded().unwrap());
         let files = files.unwrap();
         world.log = MemoryLog::immediate(&group.voters(&files[0].header.voting));
         ceremony_files::write(world.place.path(), &files).unwrap();
@@ -88,7 +90,7 @@ impl World {
     }
 
     /// The configuration of a server, which names those of the first group.
-    fn config(&self, number: usize) -> Config {
+    fn config(&self, number: usize) -> QuorumNodeConfig {
         let path = |name: &str| self.place.path().join(name).display().to_string();
         write_secret(&self.place.path().join(format!("{number}.key")), &{
             format!("{number:02x}").repeat(32)
@@ -109,17 +111,17 @@ impl World {
             path(&format!("{number}.sock")),
             self.nodes(1..=4).replace("[[server]]", "[[peer]]"),
         );
-        Config::from_toml(&text).unwrap()
+        QuorumNodeConfig::from_toml(&text).unwrap()
     }
 
     async fn start(&self, number: usize) -> Running {
         let config = self.config(number);
-        let (log, key): (_, PublicKey) = (self.log.clone(), identity(number).public());
+        let (log, key): (_, IdentityPublicKey) = (self.log.clone(), identity(number).public());
         let start_log = move |start: LogStart<_>| Ok(log.open(key, start.applied));
         run(&config, self.open(&config).await, start_log)
     }
 
-    async fn open(&self, config: &Config) -> Opened {
+    async fn open(&self, config: &QuorumNodeConfig) -> OpenedNode {
         loop {
             match open(config).await {
                 Ok(opened) => break opened,
@@ -133,24 +135,28 @@ impl World {
     }
 
     /// Starts a server with the agreement log of real servers.
-    async fn start_in_agreement(&self, number: usize) -> (Running, Arc<Mutex<Option<Monitor>>>) {
+    async fn start_in_agreement(
+        &self,
+        number: usize,
+    ) -> (Running, Arc<Mutex<Option<ConsensusMonitor>>>) {
         let mut config = self.config(number);
         config.delays.need = Duration::from_secs(1);
         let opened = self.open(&config).await;
         let (identity, links) = (identity(number).public(), Arc::clone(&opened.network.links));
-        let log = Digest(opened.settings.public.digest());
+        let log = Sha256Digest(opened.settings.public.digest());
         let store = config.config_dir.join(&config.store).join("log.sqlite");
         let monitor = Arc::new(Mutex::new(None));
         let shown = Arc::clone(&monitor);
-        let start_log = move |start: LogStart<Consensus>| {
-            let LogStart { applied, before } = start;
+        let start_log = move |start: LogStart<ConsensusLog>| {
+            let LogStart { applied, inbox_source: before } = start;
             let inbox = match before {
-                LogBefore::Inbox(inbox) => inbox,
-                LogBefore::Log(log) => log.stop().unwrap(),
+                LogInboxSource::Inbox(inbox) => inbox,
+                LogInboxSource::Log(log) => log.stop().unwrap(),
             };
             let (links, store) = (Arc::clone(&links), store.clone());
-            let settings = consensus::Settings { identity, log, links, inbox, store, applied };
-            let log = Consensus::start(settings).unwrap();
+            let settings =
+                consensus::ConsensusSettings { identity, log, links, inbox, store, applied };
+            let log = ConsensusLog::start(settings).unwrap();
             *shown.lock().unwrap() = Some(log.monitor());
             Ok(log)
         };
@@ -182,15 +188,15 @@ impl World {
 }
 
 fn run<L: AgreementLog + Send + 'static>(
-    config: &Config,
-    opened: Opened,
+    config: &QuorumNodeConfig,
+    opened: OpenedNode,
     start_log: impl FnMut(LogStart<L>) -> Result<L, LogFailed> + Send + 'static,
 ) -> Running {
-    let Opened { settings, store, network } = opened;
-    let node = Node::start(settings, store, network, start_log).unwrap();
+    let OpenedNode { settings, store, network } = opened;
+    let node = QuorumNode::start(settings, store, network, start_log).unwrap();
     let handle = Arc::new(node.handle());
     let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, 64, handle).unwrap();
-    Running { node, socket, client: Client::new(&config.socket) }
+    Running { node, socket, client: QuorumApiClient::new(&config.socket) }
 }
 
 /// Waits until something holds.
@@ -216,14 +222,14 @@ async fn four_servers_sign_and_move_the_key_to_four_others() {
     until_healthy(&old).await;
     assert!(!world.place.path().join("server-1.share").exists(), "the file was destroyed");
     let message = Bytes::from_static(MESSAGE);
-    let refused = old[0].client.sign(message.clone(), Encoding::Pkcs1).await.unwrap_err();
+    let refused = old[0].client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap_err();
     assert!(refused.is_forbidden(), "{refused}");
     for server in &old[..2] {
         assert!(server.client.register(message.clone()).await.unwrap().new);
     }
-    let signature = old[0].client.sign(message.clone(), Encoding::Pkcs1).await.unwrap();
+    let signature = old[0].client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap();
     assert!(world.openssl_accepts(&signature));
-    let pss = old[1].client.sign(message.clone(), Encoding::Pss).await.unwrap();
+    let pss = old[1].client.sign(message.clone(), ApiEncoding::Pss).await.unwrap();
     assert!(small_key().group().public().verify(MESSAGE, &pss));
 
     let new = world.start_all(5..=8).await;
@@ -243,22 +249,22 @@ async fn four_servers_sign_and_move_the_key_to_four_others() {
                 && server.client.refresh().await.unwrap().step == RefreshStep::Done
         })
         .await;
-        let refused = server.client.sign(message.clone(), Encoding::Pkcs1).await.unwrap_err();
-        let is_expected = matches!(refused, ClientError::Refused { status: 403 | 503, .. });
+        let refused = server.client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap_err();
+        let is_expected = matches!(refused, QuorumApiError::Refused { status: 403 | 503, .. });
         assert!(is_expected, "{refused}");
     }
     for server in &new[2..] {
         server.client.register(message.clone()).await.unwrap();
     }
-    let again = new[3].client.sign(message.clone(), Encoding::Pkcs1).await.unwrap();
+    let again = new[3].client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap();
     assert_eq!(again, signature, "the same key makes the same signature");
 
     until("the chain has both epochs", async || {
         let headers = new[0].client.headers().await.unwrap();
-        Start::parse_chain(&headers).unwrap().len() == 2
+        GroupStart::parse_chain(&headers).unwrap().len() == 2
     })
     .await;
-    let chain = Start::parse_chain(&new[0].client.headers().await.unwrap()).unwrap();
+    let chain = GroupStart::parse_chain(&new[0].client.headers().await.unwrap()).unwrap();
     let bytes: Vec<_> = chain.iter().map(|it| it.header.to_bytes()).collect();
     let pairs = bytes.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
     let public = small_key().group().public().clone();
@@ -273,10 +279,10 @@ async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
     let world = World::new(8);
     let servers = world.start_all(1..=4).await;
     until_healthy(&servers).await;
-    let clients: Vec<&Client> = servers.iter().map(|server| &server.client).collect();
+    let clients: Vec<&QuorumApiClient> = servers.iter().map(|server| &server.client).collect();
     let none = clients[0].cancel_refresh().await.unwrap_err().to_string();
     assert_eq!(none, "no refresh is under way");
-    let numbers = |refresh: &Refresh| -> Vec<u64> {
+    let numbers = |refresh: &RefreshStatus| -> Vec<u64> {
         refresh.waiting_for.iter().map(|awaited| awaited.server).collect()
     };
 
@@ -287,7 +293,7 @@ async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
     let mut idle = Vec::new();
     for number in 5..=8 {
         let listening = listen([world.addresses[number - 1]], &[]).await.unwrap();
-        let (links, _) = Links::start(identity(number), listening);
+        let (links, _) = QuorumLinks::start(identity(number), listening);
         links.set_peers(&[]);
         idle.push(links);
     }
@@ -357,13 +363,13 @@ async fn a_server_that_stops_is_replaced_and_signs_again_after_a_restart() {
     drop(socket);
     node.stop().await.unwrap();
     for server in &servers {
-        let signature = server.client.sign(message.clone(), Encoding::Pkcs1).await.unwrap();
+        let signature = server.client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap();
         assert!(world.openssl_accepts(&signature));
     }
     let again = world.start(2).await;
     until_healthy(std::slice::from_ref(&again)).await;
     // It has kept that the message is registered.
-    let signature = again.client.sign(message.clone(), Encoding::Pkcs1).await.unwrap();
+    let signature = again.client.sign(message.clone(), ApiEncoding::Pkcs1).await.unwrap();
     assert!(world.openssl_accepts(&signature));
     let status = again.node.handle().status("a".into());
     assert_eq!((status.servers, status.index, status.signed), (4, Some(2), 1));
@@ -372,7 +378,7 @@ async fn a_server_that_stops_is_replaced_and_signs_again_after_a_restart() {
     // Peers that are added are known at once, and those that are left out no longer.
     let mut config = world.config(2);
     let address = "127.91.0.1:9".parse().unwrap();
-    config.peers.push(Peer { key: identity(9).public(), address });
+    config.peers.push(QuorumPeer { key: identity(9).public(), address });
     again.node.handle().reload(config.clone()).await.unwrap();
     assert_eq!(again.node.handle().status("a".into()).links.len(), 4);
     config.peers.clear();
@@ -446,6 +452,6 @@ async fn a_server_that_was_down_for_two_and_three_refreshes_has_shares_and_votes
     for server in &others[1..] {
         server.client.register(message.clone()).await.unwrap();
     }
-    let signature = others[2].client.sign(message, Encoding::Pkcs1).await.unwrap();
+    let signature = others[2].client.sign(message, ApiEncoding::Pkcs1).await.unwrap();
     assert!(world.openssl_accepts(&signature));
 }

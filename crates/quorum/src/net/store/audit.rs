@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tracing::info;
 
-use super::error::{StoreError, of_file};
+use super::error::{QuorumStoreError, of_file};
 use crate::protocol::policy::MessageDigest;
 
 /// The name of the file.
@@ -47,7 +47,7 @@ const MAX_TEXT: usize = 256;
 /// Something that a server did or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
+pub enum AuditEvent {
     /// The log began.
     Opened,
     /// The shares of an epoch are here.
@@ -133,7 +133,7 @@ fn one() -> u64 {
     1
 }
 
-impl Event {
+impl AuditEvent {
     /// A refusal, with texts of bounded length.
     pub fn refused(request: &str, reason: &str, count: u64) -> Self {
         let short = |text: &str| text.chars().take(MAX_TEXT / 4).collect();
@@ -148,11 +148,11 @@ impl Event {
 
 /// The part of a line that is hashed.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct AuditLogLine {
     number: u64,
     time: String,
     #[serde(flatten)]
-    event: Event,
+    event: AuditEvent,
     previous: String,
 }
 
@@ -164,12 +164,12 @@ pub struct AuditLog {
     len: u64,
     /// The largest length of all files.
     max_len: u64,
-    last: Position,
+    last: AuditLogPosition,
 }
 
 /// The last line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct AuditLogPosition {
     /// The number of lines in all files.
     pub number: u64,
     /// The last line's hash, in hexadecimal digits; zeros if there is none.
@@ -182,7 +182,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be read or written, or the chain is broken.
-    pub(super) fn open(directory: &Path, now: SystemTime) -> Result<Self, StoreError> {
+    pub(super) fn open(directory: &Path, now: SystemTime) -> Result<Self, QuorumStoreError> {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -195,10 +195,10 @@ impl AuditLog {
             last => last,
         };
         let is_new = last.is_none();
-        let last = last.unwrap_or_else(|| Position { number: 0, hash: "0".repeat(64) });
+        let last = last.unwrap_or_else(|| AuditLogPosition { number: 0, hash: "0".repeat(64) });
         let mut log = Self { path, file, len, max_len: MAX_LEN, last };
         if is_new {
-            log.append(&Event::Opened, now)?;
+            log.append(&AuditEvent::Opened, now)?;
         }
         Ok(log)
     }
@@ -207,12 +207,16 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn append(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
+    pub(super) fn append(
+        &mut self,
+        event: &AuditEvent,
+        now: SystemTime,
+    ) -> Result<(), QuorumStoreError> {
         if self.len >= self.max_len / FILES {
             self.rotate()?;
             if let Some(through) = self.remove_oldest()? {
                 info!(through, "the oldest files of the audit log were removed: see audit_mib");
-                self.write(&Event::Removed { through }, now)?;
+                self.write(&AuditEvent::Removed { through }, now)?;
             }
         }
         self.write(event, now)
@@ -223,11 +227,11 @@ impl AuditLog {
         self.max_len = max_len;
     }
 
-    fn write(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
+    fn write(&mut self, event: &AuditEvent, now: SystemTime) -> Result<(), QuorumStoreError> {
         let number = self.last.number + 1;
         let time = humantime::format_rfc3339_millis(now).to_string();
         let (event, is_durable) = (event.clone(), event.is_durable());
-        let line = Line { number, time, event, previous: self.last.hash.clone() };
+        let line = AuditLogLine { number, time, event, previous: self.last.hash.clone() };
         let mut text = serde_json::to_string(&line).unwrap_or_default();
         let hash = hash(text.as_bytes());
         text.pop();
@@ -241,7 +245,7 @@ impl AuditLog {
             return Err(of_file(&self.path)(error));
         }
         self.len += text.len() as u64;
-        self.last = Position { number, hash };
+        self.last = AuditLogPosition { number, hash };
         Ok(())
     }
 
@@ -251,12 +255,12 @@ impl AuditLog {
     }
 
     /// The last line.
-    pub fn last(&self) -> &Position {
+    pub fn last(&self) -> &AuditLogPosition {
         &self.last
     }
 
     /// Renames the file, and begins another with the last hash.
-    fn rotate(&mut self) -> Result<(), StoreError> {
+    fn rotate(&mut self) -> Result<(), QuorumStoreError> {
         let full = self.path.with_file_name(format!("audit-{}.log", self.last.number));
         fs::rename(&self.path, &full).map_err(of_file(&full))?;
         let mut options = OpenOptions::new();
@@ -268,7 +272,7 @@ impl AuditLog {
 
     /// Removes the oldest files, so that another one fits. Returns the number of the last line that
     /// was removed.
-    fn remove_oldest(&self) -> Result<Option<u64>, StoreError> {
+    fn remove_oldest(&self) -> Result<Option<u64>, QuorumStoreError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         let mut left = self.max_len - self.max_len / FILES;
         let mut removed = None;
@@ -287,7 +291,7 @@ impl AuditLog {
 }
 
 /// The files that were full, and the numbers of their last lines, in ascending order.
-fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, QuorumStoreError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
         let path = entry.map_err(of_file(directory))?.path();
@@ -302,7 +306,7 @@ fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
 }
 
 /// The last line of the latest file that was full.
-fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> {
+fn last_of_full_files(directory: &Path) -> Result<Option<AuditLogPosition>, QuorumStoreError> {
     let Some((_, path)) = full_files(directory)?.pop() else { return Ok(None) };
     let file = File::open(&path).map_err(of_file(&path))?;
     Ok(verify(file, &path)?.0)
@@ -313,9 +317,12 @@ fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> 
 ///
 /// # Errors
 /// When the file cannot be read, or a complete line does not follow from the one before.
-pub fn verify(file: impl Read, path: &Path) -> Result<(Option<Position>, u64), StoreError> {
+pub fn verify(
+    file: impl Read,
+    path: &Path,
+) -> Result<(Option<AuditLogPosition>, u64), QuorumStoreError> {
     let mut reader = BufReader::new(file);
-    let (mut last, mut len): (Option<Position>, u64) = (None, 0);
+    let (mut last, mut len): (Option<AuditLogPosition>, u64) = (None, 0);
     for line in 1.. {
         let mut text = Vec::new();
         let mut limited = (&mut reader).take(MAX_LINE);
@@ -325,7 +332,7 @@ pub fn verify(file: impl Read, path: &Path) -> Result<(Option<Position>, u64), S
             break;
         }
         let position = checked(&text, last.as_ref());
-        let broken = || StoreError::BrokenChain { path: path.to_owned(), line };
+        let broken = || QuorumStoreError::BrokenChain { path: path.to_owned(), line };
         last = Some(position.ok_or_else(broken)?);
         len += text.len() as u64;
     }
@@ -351,16 +358,16 @@ fn is_unwritten(text: &[u8], rest: &mut impl Read) -> io::Result<bool> {
 
 /// The position of a line that follows `last`; `None` if it does not follow. The first line of a
 /// file may follow any.
-fn checked(line: &[u8], last: Option<&Position>) -> Option<Position> {
+fn checked(line: &[u8], last: Option<&AuditLogPosition>) -> Option<AuditLogPosition> {
     let text = std::str::from_utf8(line).ok()?.strip_suffix("\"}\n")?;
     let (body, stated) = text.rsplit_once(HASH_KEY)?;
     let body = format!("{body}}}");
-    let line: Line = serde_json::from_str(&body).ok()?;
+    let line: AuditLogLine = serde_json::from_str(&body).ok()?;
     let follows = last.is_none_or(|last| {
         line.previous == last.hash && Some(line.number) == last.number.checked_add(1)
     });
     let hash = hash(body.as_bytes());
-    (follows && hash == stated).then_some(Position { number: line.number, hash })
+    (follows && hash == stated).then_some(AuditLogPosition { number: line.number, hash })
 }
 
 fn hash(body: &[u8]) -> String {

@@ -11,7 +11,7 @@ use crate::net::full_disk::{advice_on_database, advice_on_file};
 
 /// Why a store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum QuorumStoreError {
     /// A file cannot be read or written.
     #[error("{}: {source}{}", .path.display(), advice_on_file(.source))]
     File {
@@ -163,18 +163,18 @@ fn one_line(error: &rusqlite::Error) -> String {
     format!("{line}{fix}")
 }
 
-impl From<rusqlite::types::FromSqlError> for StoreError {
+impl From<rusqlite::types::FromSqlError> for QuorumStoreError {
     fn from(error: rusqlite::types::FromSqlError) -> Self {
         damaged(error.to_string())
     }
 }
 
-pub(super) fn damaged(what: String) -> StoreError {
-    StoreError::Damaged { what }
+pub(super) fn damaged(what: String) -> QuorumStoreError {
+    QuorumStoreError::Damaged { what }
 }
 
 /// Adds the file's name to the system's error.
-pub(super) fn of_file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
+pub(super) fn of_file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> QuorumStoreError {
     let path = path.into();
-    move |source| StoreError::File { path, source }
+    move |source| QuorumStoreError::File { path, source }
 }

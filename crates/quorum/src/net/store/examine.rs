@@ -7,17 +7,17 @@ use std::time::SystemTime;
 use keys::trusted::TrustedFolder;
 use rustix::fs::{Access, access};
 
-use super::error::{StoreError, damaged, of_file};
+use super::error::{QuorumStoreError, damaged, of_file};
 use super::master_key::MasterKey;
-use super::sealing_key::{self, KeyOf, SealingKey};
+use super::sealing_key::{self, SealingKey, SealingKeyScope};
 use super::{audit, file};
-use crate::protocol::server::Start;
+use crate::protocol::server::GroupStart;
 
 /// What a store has.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct QuorumStoreSummary {
     /// Where its server follows its group from; `None` if it waits to be invited or has never run.
-    pub start: Option<Start>,
+    pub start: Option<GroupStart>,
     /// The epochs whose shares it has.
     pub epochs: Vec<u64>,
     /// When the audit log was last written.
@@ -29,7 +29,10 @@ pub struct Examined {
 ///
 /// # Errors
 /// What keeps a server from opening it.
-pub fn examine(directory: &Path, master: &MasterKey) -> Result<Option<Examined>, StoreError> {
+pub fn examine(
+    directory: &Path,
+    master: &MasterKey,
+) -> Result<Option<QuorumStoreSummary>, QuorumStoreError> {
     if !directory.exists() {
         return Ok(None);
     }
@@ -46,19 +49,21 @@ pub fn examine(directory: &Path, master: &MasterKey) -> Result<Option<Examined>,
     let keys = sealing_key::list(directory)?;
     if !file::has_database(directory) {
         return match keys.first() {
-            Some(&KeyOf::Epoch(number)) => Err(StoreError::DatabaseMissing { number }),
+            Some(&SealingKeyScope::Epoch(number)) => {
+                Err(QuorumStoreError::DatabaseMissing { number })
+            }
             _ => Ok(None),
         };
     }
     let connection = file::open_to_read(&directory.join(file::DATABASE))?;
     let epochs = super::epochs(&connection)?;
     for &number in &epochs {
-        SealingKey::read(directory, KeyOf::Epoch(number), master)?;
+        SealingKey::read(directory, SealingKeyScope::Epoch(number), master)?;
     }
     let query = "SELECT start FROM state";
     let start: Option<Vec<u8>> = connection.query_row(query, [], |row| row.get(0))?;
-    let start = start.map(|bytes| Start::parse(&bytes)).transpose();
+    let start = start.map(|bytes| GroupStart::parse(&bytes)).transpose();
     let start = start.map_err(|error| damaged(format!("the start: {error}")))?;
     let written = fs::metadata(directory.join(audit::NAME)).and_then(|found| found.modified());
-    Ok(Some(Examined { start, epochs, audit_written: written.ok() }))
+    Ok(Some(QuorumStoreSummary { start, epochs, audit_written: written.ok() }))
 }

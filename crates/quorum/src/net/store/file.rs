@@ -12,7 +12,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 
-use super::error::{StoreError, damaged, of_file};
+use super::error::{QuorumStoreError, damaged, of_file};
 
 /// The name of the database.
 pub(super) const DATABASE: &str = "epochs.sqlite";
@@ -66,9 +66,9 @@ const TABLES: &str = "\
 
 /// The lock of a store's directory.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(super) struct QuorumStoreLock(File);
 
-impl Drop for Lock {
+impl Drop for QuorumStoreLock {
     fn drop(&mut self) {
         // Closing the file is not enough: a child process that is being started has a copy of it.
         // If this fails, the lock ends with that copy.
@@ -81,10 +81,10 @@ impl Drop for Lock {
 ///
 /// # Errors
 /// When another process holds the lock, or other users can change files there.
-pub(super) fn lock(directory: &Path) -> Result<(PathBuf, Lock), StoreError> {
+pub(super) fn lock(directory: &Path) -> Result<(PathBuf, QuorumStoreLock), QuorumStoreError> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => StoreError::NoDirectory { path: directory.to_owned() },
+        ErrorKind::AlreadyExists => QuorumStoreError::NoDirectory { path: directory.to_owned() },
         _ => of_file(directory)(error),
     })?;
     let folder = TrustedFolder::new(directory)?;
@@ -96,9 +96,9 @@ pub(super) fn lock(directory: &Path) -> Result<(PathBuf, Lock), StoreError> {
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(of_file(&path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((folder.path().to_owned(), Lock(file))),
+        Ok(()) => Ok((folder.path().to_owned(), QuorumStoreLock(file))),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(StoreError::Locked { path: folder.path().to_owned() })
+            Err(QuorumStoreError::Locked { path: folder.path().to_owned() })
         }
         Err(error) => Err(of_file(path)(error.into())),
     }
@@ -113,7 +113,7 @@ pub(super) fn has_database(directory: &Path) -> bool {
 ///
 /// # Errors
 /// When it is damaged, or another program's.
-pub(super) fn open(directory: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open(directory: &Path) -> Result<Connection, QuorumStoreError> {
     let path = directory.join(DATABASE);
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -128,7 +128,7 @@ pub(super) fn open(directory: &Path) -> Result<Connection, StoreError> {
 ///
 /// # Errors
 /// When it is damaged, or another program's.
-pub(super) fn open_at(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_at(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -151,7 +151,7 @@ pub(super) fn open_at(path: &Path) -> Result<Connection, StoreError> {
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Ok(Connection::open_with_flags(path, flags)?)
 }
@@ -171,7 +171,7 @@ const MAX_PAUSES: usize = 10_000;
 /// # Errors
 /// When the file exists or cannot be written, or the database changes all the time. Then there is
 /// no file.
-pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), StoreError> {
+pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), QuorumStoreError> {
     reserve(to)?;
     let copied = copy_pages(from, to);
     if copied.is_err() {
@@ -181,7 +181,7 @@ pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), StoreErr
     copied
 }
 
-fn copy_pages(from: &Connection, to: &Path) -> Result<(), StoreError> {
+fn copy_pages(from: &Connection, to: &Path) -> Result<(), QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut copy = Connection::open_with_flags(to, flags)?;
     let (mut pauses, mut pages, mut left) = (0, PAGES, i32::MAX);
@@ -197,7 +197,7 @@ fn copy_pages(from: &Connection, to: &Path) -> Result<(), StoreError> {
                     }
                     left = now;
                 }
-                _ if pauses == MAX_PAUSES => return Err(StoreError::Changing),
+                _ if pauses == MAX_PAUSES => return Err(QuorumStoreError::Changing),
                 _ => {
                     pauses += 1;
                     thread::sleep(PAUSE);
@@ -210,7 +210,7 @@ fn copy_pages(from: &Connection, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Checks that the database is undamaged and of this version. Creates the tables in an empty one.
-fn check(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreError> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if number(&change, "PRAGMA application_id")? == 0
         && number(&change, "SELECT count(*) FROM sqlite_schema")? == 0
@@ -222,18 +222,18 @@ fn check(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     }
     change.commit()?;
     if number(connection, "PRAGMA application_id")? != APPLICATION {
-        return Err(StoreError::Foreign { path: path.to_owned() });
+        return Err(QuorumStoreError::Foreign { path: path.to_owned() });
     }
     match number(connection, "PRAGMA user_version")? {
         VERSION => {}
-        newer if newer > VERSION => return Err(StoreError::Newer { path: path.to_owned() }),
+        newer if newer > VERSION => return Err(QuorumStoreError::Newer { path: path.to_owned() }),
         other => return Err(damaged(format!("version {other}"))),
     }
     let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
 }
 
-pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreError> {
+pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, QuorumStoreError> {
     Ok(connection.query_row(query, [], |row| row.get(0))?)
 }
 
@@ -241,7 +241,7 @@ pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreE
 ///
 /// # Errors
 /// When it is too large.
-pub(super) fn signed(number: u64) -> Result<i64, StoreError> {
+pub(super) fn signed(number: u64) -> Result<i64, QuorumStoreError> {
     number.try_into().map_err(|_| damaged(format!("number {number}")))
 }
 
@@ -249,7 +249,7 @@ pub(super) fn signed(number: u64) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// When it is negative.
-pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, StoreError> {
+pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, QuorumStoreError> {
     number.try_into().map_err(|_| damaged(format!("{what} {number}")))
 }
 
@@ -257,7 +257,7 @@ pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, StoreError> {
 ///
 /// # Errors
 /// When it exists or cannot be created.
-pub(super) fn reserve(path: &Path) -> Result<(), StoreError> {
+pub(super) fn reserve(path: &Path) -> Result<(), QuorumStoreError> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map(drop).map_err(of_file(path))
 }
@@ -266,7 +266,7 @@ pub(super) fn reserve(path: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// When it exists already or cannot be written.
-pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), QuorumStoreError> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
@@ -274,7 +274,7 @@ pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 /// A copy of a backup in the store's directory. It is removed when dropped.
-pub(super) struct Copy {
+pub(super) struct BackupCopy {
     path: PathBuf,
 }
 
@@ -282,8 +282,8 @@ pub(super) struct Copy {
 ///
 /// # Errors
 /// When it cannot be read, or the copy not written.
-pub(super) fn copy(from: &Path, directory: &Path) -> Result<Copy, StoreError> {
-    let copy = Copy { path: directory.join("restored.sqlite") };
+pub(super) fn copy(from: &Path, directory: &Path) -> Result<BackupCopy, QuorumStoreError> {
+    let copy = BackupCopy { path: directory.join("restored.sqlite") };
     copy.remove();
     reserve(&copy.path)?;
     let mut source = File::open(from).map_err(of_file(from))?.take(MAX_DATABASE);
@@ -298,7 +298,7 @@ pub(super) fn copy(from: &Path, directory: &Path) -> Result<Copy, StoreError> {
 /// The largest database that is restored, in bytes. Four servers of ten have 10 MiB.
 const MAX_DATABASE: u64 = 1 << 30;
 
-impl Copy {
+impl BackupCopy {
     /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
@@ -308,7 +308,7 @@ impl Copy {
     ///
     /// # Errors
     /// When the file cannot be renamed.
-    pub(super) fn replace_database(self, directory: &Path) -> Result<(), StoreError> {
+    pub(super) fn replace_database(self, directory: &Path) -> Result<(), QuorumStoreError> {
         let database = directory.join(DATABASE);
         let journal = directory.join(format!("{DATABASE}-journal"));
         match fs::remove_file(&journal) {
@@ -330,7 +330,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for BackupCopy {
     fn drop(&mut self) {
         self.remove();
     }
@@ -340,6 +340,6 @@ impl Drop for Copy {
 ///
 /// # Errors
 /// When the system reports an error.
-pub(super) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+pub(super) fn sync_directory(directory: &Path) -> Result<(), QuorumStoreError> {
     File::open(directory).and_then(|folder| folder.sync_all()).map_err(of_file(directory))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use keys::file::{KEY_LEN, KeyError, exposure};
+use keys::file::{KEY_LEN, KeyFileError, exposure};
 use keys::trusted::TrustError;
 use zeroize::Zeroizing;
 
@@ -15,9 +15,9 @@ pub struct MasterKey(Zeroizing<[u8; KEY_LEN]>);
 pub enum MasterKeyError {
     /// The file has no key.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] KeyFileError),
     /// Other users can read or replace the file.
-    #[error("{}, and decrypt the shares: {}", .0.what(), .0.fix())]
+    #[error("{}, and decrypt the shares: {}", .0.problem(), .0.advice())]
     Exposed(TrustError),
     /// There are no credentials.
     #[error(

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use rusqlite::{TransactionBehavior, params};
 
-use super::error::StoreError;
-use super::{Store, file};
+use super::error::QuorumStoreError;
+use super::{QuorumStore, file};
 use crate::protocol::policy::MessageDigest;
 
 /// How many messages may be registered.
@@ -13,20 +13,23 @@ pub const MAX_REGISTERED: u64 = 65_536;
 
 /// What the registration of a message changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registration {
+pub struct MessageRegistration {
     /// Whether the message was not registered before.
     pub is_new: bool,
     /// The oldest registration, if it was removed because there were [`MAX_REGISTERED`].
     pub evicted: Option<MessageDigest>,
 }
 
-impl Store {
+impl QuorumStore {
     /// Registers a message: it is durable when this returns. The oldest registration is evicted if
     /// there are [`MAX_REGISTERED`].
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub fn register(&mut self, message: MessageDigest) -> Result<Registration, StoreError> {
+    pub fn register(
+        &mut self,
+        message: MessageDigest,
+    ) -> Result<MessageRegistration, QuorumStoreError> {
         let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let insert = "INSERT OR IGNORE INTO message (digest) VALUES (?1)";
         let is_new = change.execute(insert, params![message.0])? > 0;
@@ -39,14 +42,14 @@ impl Store {
             None
         };
         change.commit()?;
-        Ok(Registration { is_new, evicted })
+        Ok(MessageRegistration { is_new, evicted })
     }
 
     /// All messages that are registered.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn registered(&self) -> Result<HashSet<MessageDigest>, StoreError> {
+    pub fn registered(&self) -> Result<HashSet<MessageDigest>, QuorumStoreError> {
         let mut statement = self.connection.prepare("SELECT digest FROM message")?;
         let digests = statement.query_map([], |row| row.get(0))?;
         digests.map(|digest| Ok(MessageDigest(digest?))).collect()
@@ -56,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn is_registered(&self, message: MessageDigest) -> Result<bool, StoreError> {
+    pub fn is_registered(&self, message: MessageDigest) -> Result<bool, QuorumStoreError> {
         let query = "SELECT EXISTS (SELECT 1 FROM message WHERE digest = ?1)";
         let mut statement = self.connection.prepare(query)?;
         Ok(statement.query_row(params![message.0], |row| row.get(0))?)
@@ -66,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn registered_count(&self) -> Result<u64, StoreError> {
+    pub fn registered_count(&self) -> Result<u64, QuorumStoreError> {
         let count = file::number(&self.connection, "SELECT count(*) FROM message")?;
         file::unsigned(count, "count")
     }

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use keys::file::KEY_LEN;
-use sharing::{Generator, RandomError, wipe_stack};
+use sharing::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
-use super::error::{StoreError, damaged, of_file};
+use super::error::{QuorumStoreError, damaged, of_file};
 use super::file::sync_directory;
 use super::master_key::MasterKey;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// The first bytes of the file.
 const MAGIC: &[u8; 8] = b"SNDR-QEK";
@@ -34,16 +34,16 @@ const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
 
 /// What a key belongs to. It lasts as long as that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum KeyOf {
+pub(super) enum SealingKeyScope {
     /// The shares of an epoch.
     Epoch(u64),
     /// The voting key of an epoch.
     Voting(u64),
     /// What a server keeps during a run.
-    Run(Digest),
+    Run(Sha256Digest),
 }
 
-impl KeyOf {
+impl SealingKeyScope {
     fn file_name(self) -> String {
         match self {
             Self::Epoch(number) => format!("epoch-{number}.key"),
@@ -65,7 +65,7 @@ impl KeyOf {
         for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
             *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
         }
-        Some(Self::Run(Digest(id))).filter(|key| key.file_name().len() == name.len() + 4)
+        Some(Self::Run(Sha256Digest(id))).filter(|key| key.file_name().len() == name.len() + 4)
     }
 
     /// What its ciphertext is bound to.
@@ -78,7 +78,7 @@ impl KeyOf {
     }
 }
 
-impl fmt::Display for KeyOf {
+impl fmt::Display for SealingKeyScope {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Epoch(number) => write!(out, "epoch {number}"),
@@ -99,10 +99,10 @@ impl SealingKey {
     /// When the file cannot be written.
     pub(super) fn create(
         directory: &Path,
-        of: KeyOf,
+        of: SealingKeyScope,
         master: &MasterKey,
-        generator: &mut Generator,
-    ) -> Result<Self, StoreError> {
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, QuorumStoreError> {
         destroy(directory, of)?;
         let key = Zeroizing::new(generator.array::<KEY_LEN>()?);
         let mut content = MAGIC.to_vec();
@@ -125,9 +125,9 @@ impl SealingKey {
     /// When the file is missing or damaged, or the master key is another.
     pub(super) fn read(
         directory: &Path,
-        of: KeyOf,
+        of: SealingKeyScope,
         master: &MasterKey,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, QuorumStoreError> {
         let path = path(directory, of);
         let mut content = Vec::new();
         let read = File::open(&path)
@@ -141,7 +141,7 @@ impl SealingKey {
         let sealed = content.strip_prefix(MAGIC).filter(|_| content.len() == FILE_LEN);
         let sealed = sealed.ok_or_else(|| damaged(format!("the key of {of}")))?;
         let key = open(&cipher(master.bytes()), &of.context(), sealed);
-        let key = key.ok_or(StoreError::WrongMasterKey { of: of.to_string() })?;
+        let key = key.ok_or(QuorumStoreError::WrongMasterKey { of: of.to_string() })?;
         let key: Zeroizing<[u8; KEY_LEN]> = Zeroizing::new(
             key.as_slice().try_into().map_err(|_| damaged("the length of a key".into()))?,
         );
@@ -156,7 +156,7 @@ impl SealingKey {
         &self,
         context: impl AsRef<[u8]>,
         secret: &[u8],
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
     ) -> Result<Vec<u8>, RandomError> {
         seal(&self.0, context.as_ref(), secret, generator)
     }
@@ -176,11 +176,11 @@ impl SealingKey {
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub(super) fn list(directory: &Path) -> Result<Vec<KeyOf>, StoreError> {
+pub(super) fn list(directory: &Path) -> Result<Vec<SealingKeyScope>, QuorumStoreError> {
     let mut keys = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
         let name = entry.map_err(of_file(directory))?.file_name();
-        keys.extend(name.to_str().and_then(KeyOf::from_file_name));
+        keys.extend(name.to_str().and_then(SealingKeyScope::from_file_name));
     }
     keys.sort_unstable();
     Ok(keys)
@@ -190,7 +190,7 @@ pub(super) fn list(directory: &Path) -> Result<Vec<KeyOf>, StoreError> {
 ///
 /// # Errors
 /// When the file cannot be overwritten.
-pub(super) fn destroy(directory: &Path, of: KeyOf) -> Result<bool, StoreError> {
+pub(super) fn destroy(directory: &Path, of: SealingKeyScope) -> Result<bool, QuorumStoreError> {
     let path = path(directory, of);
     let mut file = match OpenOptions::new().write(true).open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -202,7 +202,7 @@ pub(super) fn destroy(directory: &Path, of: KeyOf) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-pub(super) fn path(directory: &Path, of: KeyOf) -> PathBuf {
+pub(super) fn path(directory: &Path, of: SealingKeyScope) -> PathBuf {
     directory.join(of.file_name())
 }
 
@@ -216,7 +216,7 @@ fn seal(
     cipher: &XChaCha20Poly1305,
     context: &[u8],
     secret: &[u8],
-    generator: &mut Generator,
+    generator: &mut RandomGenerator,
 ) -> Result<Vec<u8>, RandomError> {
     // Random nonces of 24 bytes do not repeat.
     let nonce = generator.array::<NONCE_LEN>()?;

@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
-use sharing::Generator;
+use sharing::RandomGenerator;
 use zeroize::Zeroizing;
 
-use super::audit::Event;
-use super::error::{StoreError, damaged};
-use super::sealing_key::{self, KeyOf, SealingKey};
-use super::{Store, file};
-use crate::log::{Height, LogLife};
+use super::audit::AuditEvent;
+use super::error::{QuorumStoreError, damaged};
+use super::sealing_key::{self, SealingKey, SealingKeyScope};
+use super::{QuorumStore, file};
+use crate::log::{Height, LogIncarnation};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::refresh::{Item, Round};
-use crate::protocol::server::{Change, EncodedShares, Saved, Start, chain_to_bytes};
-use crate::protocol::wire::Digest;
+use crate::protocol::refresh::{DealingRound, RunItemName};
+use crate::protocol::server::{
+    EncodedShareList, GroupStart, SavedServerState, SavedStateChange, chain_to_bytes,
+};
+use crate::protocol::wire::Sha256Digest;
 
 /// A voting key that was kept.
-type KeptVoting = (Option<LogLife>, Zeroizing<[u8; 32]>);
+type StoredVotingKey = (Option<LogIncarnation>, Zeroizing<[u8; 32]>);
 
-impl Store {
+impl QuorumStore {
     /// Keeps changes, all of them or none: they are durable when this returns.
     ///
     /// # Errors
@@ -29,40 +31,40 @@ impl Store {
     /// next, if they could not be overwritten.
     pub fn save(
         &mut self,
-        changes: &[Change],
-        generator: &mut Generator,
+        changes: &[SavedStateChange],
+        generator: &mut RandomGenerator,
         now: SystemTime,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), QuorumStoreError> {
         let mut ended = Vec::new();
         let mut events = Vec::new();
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for change in changes {
             match change {
-                Change::Start(start) => save_start(&transaction, start)?,
-                Change::Again(start) => {
+                SavedStateChange::Start(start) => save_start(&transaction, start)?,
+                SavedStateChange::Restarted(start) => {
                     let bytes = (start.to_bytes(), file::signed(start.height.0)?);
                     let update = "UPDATE state SET start = ?1, height = ?2, newer = NULL";
                     transaction.execute(update, bytes)?;
                     transaction.execute("DELETE FROM entry", [])?;
                 }
-                Change::Newer(chain) => {
+                SavedStateChange::Newer(chain) => {
                     let bytes = [chain_to_bytes(chain)];
                     transaction.execute("UPDATE state SET newer = ?1", bytes)?;
                 }
-                Change::Shares { epoch, shares } => {
-                    let of = KeyOf::Epoch(*epoch);
+                SavedStateChange::Shares { epoch, shares } => {
+                    let of = SealingKeyScope::Epoch(*epoch);
                     if is_live(&transaction, of)? {
-                        return Err(StoreError::EpochExists { number: *epoch });
+                        return Err(QuorumStoreError::EpochExists { number: *epoch });
                     }
                     // The key is complete on disk before the rows that need it are.
                     let key = SealingKey::create(&self.directory, of, &self.master, generator)?;
                     save_shares(&transaction, *epoch, shares, &key, generator)?;
-                    events.push(Event::EpochBegun { epoch: *epoch, shares: shares.len() });
+                    events.push(AuditEvent::EpochBegun { epoch: *epoch, shares: shares.len() });
                 }
-                Change::Voting { epoch, life, secret } => {
+                SavedStateChange::Voting { epoch, life, secret } => {
                     // The key before it is destroyed at once: what it has sealed was replaced.
-                    let of = KeyOf::Voting(*epoch);
+                    let of = SealingKeyScope::Voting(*epoch);
                     let key = SealingKey::create(&self.directory, of, &self.master, generator)?;
                     let sealed = key.seal(of.to_string(), &secret[..], generator)?;
                     let insert =
@@ -70,14 +72,14 @@ impl Store {
                     let life = life.map(|life| life.0);
                     transaction.execute(insert, params![file::signed(*epoch)?, life, sealed])?;
                 }
-                Change::End { epoch } => {
+                SavedStateChange::End { epoch } => {
                     let row = file::signed(*epoch)?;
                     transaction.execute("DELETE FROM voting WHERE epoch = ?1", [row])?;
                     transaction.execute("DELETE FROM share WHERE epoch = ?1", [row])?;
                     transaction.execute("DELETE FROM epoch WHERE number = ?1", [row])?;
-                    ended.extend([KeyOf::Epoch(*epoch), KeyOf::Voting(*epoch)]);
+                    ended.extend([SealingKeyScope::Epoch(*epoch), SealingKeyScope::Voting(*epoch)]);
                 }
-                Change::Applied { height, entries } => {
+                SavedStateChange::Applied { height, entries } => {
                     save_height(&transaction, *height)?;
                     let height = file::signed(height.0)?;
                     let insert = "INSERT INTO entry (height, content) VALUES (?1, ?2)";
@@ -86,8 +88,8 @@ impl Store {
                         insert.execute(params![height, &entry[..]])?;
                     }
                 }
-                Change::Item { run, item, bytes } => {
-                    let of = KeyOf::Run(*run);
+                SavedStateChange::Item { run, item, bytes } => {
+                    let of = SealingKeyScope::Run(*run);
                     let key = if is_live(&transaction, of)? {
                         SealingKey::read(&self.directory, of, &self.master)?
                     } else {
@@ -99,19 +101,19 @@ impl Store {
                         "INSERT OR REPLACE INTO item (run, name, sealed) VALUES (?1, ?2, ?3)";
                     transaction.execute(insert, params![run.0, name, sealed])?;
                 }
-                Change::EraseRun { run } => {
+                SavedStateChange::EraseRun { run } => {
                     transaction.execute("DELETE FROM item WHERE run = ?1", [run.0])?;
-                    ended.push(KeyOf::Run(*run));
+                    ended.push(SealingKeyScope::Run(*run));
                 }
             }
         }
         transaction.commit()?;
         for of in ended {
             let had_key = sealing_key::destroy(&self.directory, of)?;
-            if let KeyOf::Epoch(epoch) = of
+            if let SealingKeyScope::Epoch(epoch) = of
                 && had_key
             {
-                events.push(Event::EpochEnded { epoch });
+                events.push(AuditEvent::EpochEnded { epoch });
             }
         }
         events.iter().try_for_each(|event| self.record(event, now))
@@ -121,16 +123,21 @@ impl Store {
     ///
     /// # Errors
     /// When the files cannot be read, or do not decrypt: they are damaged, or of another server.
-    pub fn saved(&self) -> Result<Saved, StoreError> {
+    pub fn saved(&self) -> Result<SavedServerState, QuorumStoreError> {
         let state = "SELECT start, height, newer FROM state";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let (start, height, newer): (Option<Vec<u8>>, i64, Option<Vec<u8>>) =
             self.connection.query_row(state, [], row)?;
-        let start = start.map(|bytes| Start::parse(&bytes)).transpose();
+        let start = start.map(|bytes| GroupStart::parse(&bytes)).transpose();
         let start = start.map_err(|error| damaged(format!("the start: {error}")))?;
-        let newer = newer.map(|bytes| Start::parse_chain(&bytes)).transpose();
+        let newer = newer.map(|bytes| GroupStart::parse_chain(&bytes)).transpose();
         let newer = newer.map_err(|error| damaged(format!("the newest chain: {error}")))?;
-        let mut saved = Saved { start, newer, height: height_of(height)?, ..Saved::default() };
+        let mut saved = SavedServerState {
+            start,
+            newer,
+            height: height_of(height)?,
+            ..SavedServerState::default()
+        };
         let mut statement =
             self.connection.prepare("SELECT height, content FROM entry ORDER BY place")?;
         let mut rows = statement.query([])?;
@@ -151,8 +158,8 @@ impl Store {
     }
 
     /// The shares of an epoch.
-    fn shares(&self, epoch: u64) -> Result<EncodedShares, StoreError> {
-        let key = SealingKey::read(&self.directory, KeyOf::Epoch(epoch), &self.master)?;
+    fn shares(&self, epoch: u64) -> Result<EncodedShareList, QuorumStoreError> {
+        let key = SealingKey::read(&self.directory, SealingKeyScope::Epoch(epoch), &self.master)?;
         let query = "SELECT label, sealed FROM share WHERE epoch = ?1 ORDER BY label";
         let mut statement = self.connection.prepare(query)?;
         let mut rows = statement.query([file::signed(epoch)?])?;
@@ -168,10 +175,10 @@ impl Store {
 
     /// The voting key of an epoch, and the life of the log that it belongs to. `None` if a crash or
     /// a restored backup has left a row without its key: then it is lost.
-    fn voting(&self, epoch: u64) -> Result<Option<KeptVoting>, StoreError> {
-        let of = KeyOf::Voting(epoch);
+    fn voting(&self, epoch: u64) -> Result<Option<StoredVotingKey>, QuorumStoreError> {
+        let of = SealingKeyScope::Voting(epoch);
         let key = match SealingKey::read(&self.directory, of, &self.master) {
-            Err(StoreError::Damaged { .. }) => return Ok(None),
+            Err(QuorumStoreError::Damaged { .. }) => return Ok(None),
             key => key?,
         };
         let query = "SELECT life, sealed FROM voting WHERE epoch = ?1";
@@ -185,11 +192,11 @@ impl Store {
             return Err(damaged(format!("the voting key of epoch {epoch}")));
         }
         secret.copy_from_slice(&opened);
-        Ok(Some((life.map(LogLife), secret)))
+        Ok(Some((life.map(LogIncarnation), secret)))
     }
 
     /// The epochs that have a voting key.
-    fn voting_epochs(&self) -> Result<Vec<u64>, StoreError> {
+    fn voting_epochs(&self) -> Result<Vec<u64>, QuorumStoreError> {
         let mut statement = self.connection.prepare("SELECT epoch FROM voting ORDER BY epoch")?;
         let numbers = statement.query_map([], |row| row.get::<_, i64>(0))?;
         numbers.map(|number| file::unsigned(number?, "number")).collect()
@@ -197,14 +204,17 @@ impl Store {
 
     /// Deletes voting keys that belong to no log yet: in a backup they are copies of keys that may
     /// have been used since.
-    pub(super) fn delete_unused_voting_keys(&self) -> Result<(), StoreError> {
+    pub(super) fn delete_unused_voting_keys(&self) -> Result<(), QuorumStoreError> {
         self.connection.execute("DELETE FROM voting WHERE life IS NULL", [])?;
         Ok(())
     }
 
     /// What is kept of a run.
-    fn items(&self, run: Digest) -> Result<BTreeMap<Item, Zeroizing<Vec<u8>>>, StoreError> {
-        let key = SealingKey::read(&self.directory, KeyOf::Run(run), &self.master)?;
+    fn items(
+        &self,
+        run: Sha256Digest,
+    ) -> Result<BTreeMap<RunItemName, Zeroizing<Vec<u8>>>, QuorumStoreError> {
+        let key = SealingKey::read(&self.directory, SealingKeyScope::Run(run), &self.master)?;
         let mut statement =
             self.connection.prepare("SELECT name, sealed FROM item WHERE run = ?1")?;
         let mut rows = statement.query([run.0])?;
@@ -220,21 +230,25 @@ impl Store {
     }
 
     /// The runs of which something is kept.
-    fn runs(&self) -> Result<Vec<Digest>, StoreError> {
+    fn runs(&self) -> Result<Vec<Sha256Digest>, QuorumStoreError> {
         let mut statement = self.connection.prepare("SELECT DISTINCT run FROM item")?;
         let runs = statement.query_map([], |row| row.get(0))?;
-        runs.map(|run| Ok(Digest(run?))).collect()
+        runs.map(|run| Ok(Sha256Digest(run?))).collect()
     }
 
     /// The keys that rows of the database need.
-    pub(super) fn live(&self) -> Result<Vec<KeyOf>, StoreError> {
-        let epochs = self.epochs()?.into_iter().map(KeyOf::Epoch);
-        let voting = self.voting_epochs()?.into_iter().map(KeyOf::Voting);
-        Ok(epochs.chain(voting).chain(self.runs()?.into_iter().map(KeyOf::Run)).collect())
+    pub(super) fn live(&self) -> Result<Vec<SealingKeyScope>, QuorumStoreError> {
+        let epochs = self.epochs()?.into_iter().map(SealingKeyScope::Epoch);
+        let voting = self.voting_epochs()?.into_iter().map(SealingKeyScope::Voting);
+        Ok(epochs.chain(voting).chain(self.runs()?.into_iter().map(SealingKeyScope::Run)).collect())
     }
 
     /// Destroys the keys that no row needs.
-    pub(super) fn destroy_all_but(&self, keys: &[KeyOf], live: &[KeyOf]) -> Result<(), StoreError> {
+    pub(super) fn destroy_all_but(
+        &self,
+        keys: &[SealingKeyScope],
+        live: &[SealingKeyScope],
+    ) -> Result<(), QuorumStoreError> {
         for &key in keys.iter().filter(|key| !live.contains(key)) {
             sealing_key::destroy(&self.directory, key)?;
         }
@@ -242,8 +256,8 @@ impl Store {
     }
 
     /// Deletes what is kept of a run whose key is gone.
-    pub(super) fn delete_items(&self, of: KeyOf) -> Result<(), StoreError> {
-        if let KeyOf::Run(run) = of {
+    pub(super) fn delete_items(&self, of: SealingKeyScope) -> Result<(), QuorumStoreError> {
+        if let SealingKeyScope::Run(run) = of {
             self.connection.execute("DELETE FROM item WHERE run = ?1", [run.0])?;
         }
         Ok(())
@@ -251,19 +265,19 @@ impl Store {
 }
 
 /// Whether rows of the database need a key.
-fn is_live(transaction: &Transaction<'_>, of: KeyOf) -> Result<bool, StoreError> {
+fn is_live(transaction: &Transaction<'_>, of: SealingKeyScope) -> Result<bool, QuorumStoreError> {
     let found = match of {
-        KeyOf::Epoch(number) => {
+        SealingKeyScope::Epoch(number) => {
             let query = "SELECT 1 FROM epoch WHERE number = ?1";
             let row = file::signed(number)?;
             transaction.query_row(query, [row], |_| Ok(())).optional()?
         }
-        KeyOf::Voting(number) => {
+        SealingKeyScope::Voting(number) => {
             let query = "SELECT 1 FROM voting WHERE epoch = ?1";
             let row = file::signed(number)?;
             transaction.query_row(query, [row], |_| Ok(())).optional()?
         }
-        KeyOf::Run(run) => {
+        SealingKeyScope::Run(run) => {
             let query = "SELECT 1 FROM item WHERE run = ?1 LIMIT 1";
             transaction.query_row(query, [run.0], |_| Ok(())).optional()?
         }
@@ -271,7 +285,7 @@ fn is_live(transaction: &Transaction<'_>, of: KeyOf) -> Result<bool, StoreError>
     Ok(found.is_some())
 }
 
-fn save_start(transaction: &Transaction<'_>, start: &Start) -> Result<(), StoreError> {
+fn save_start(transaction: &Transaction<'_>, start: &GroupStart) -> Result<(), QuorumStoreError> {
     transaction.execute("UPDATE state SET start = ?1", [start.to_bytes()])?;
     let height = file::signed(start.height.0)?;
     transaction.execute("UPDATE state SET height = max(height, ?1)", [height])?;
@@ -279,7 +293,7 @@ fn save_start(transaction: &Transaction<'_>, start: &Start) -> Result<(), StoreE
     Ok(())
 }
 
-fn save_height(transaction: &Transaction<'_>, height: Height) -> Result<(), StoreError> {
+fn save_height(transaction: &Transaction<'_>, height: Height) -> Result<(), QuorumStoreError> {
     transaction.execute("UPDATE state SET height = ?1", [file::signed(height.0)?])?;
     Ok(())
 }
@@ -287,10 +301,10 @@ fn save_height(transaction: &Transaction<'_>, height: Height) -> Result<(), Stor
 fn save_shares(
     transaction: &Transaction<'_>,
     epoch: u64,
-    shares: &EncodedShares,
+    shares: &EncodedShareList,
     key: &SealingKey,
-    generator: &mut Generator,
-) -> Result<(), StoreError> {
+    generator: &mut RandomGenerator,
+) -> Result<(), QuorumStoreError> {
     let number = file::signed(epoch)?;
     transaction.execute("INSERT INTO epoch (number) VALUES (?1)", [number])?;
     let insert = "INSERT INTO share (epoch, label, sealed) VALUES (?1, ?2, ?3)";
@@ -302,7 +316,7 @@ fn save_shares(
     Ok(())
 }
 
-fn height_of(number: i64) -> Result<Height, StoreError> {
+fn height_of(number: i64) -> Result<Height, QuorumStoreError> {
     file::unsigned(number, "height").map(Height)
 }
 
@@ -316,25 +330,25 @@ fn share_context(epoch: u64, label: Label) -> [u8; 11] {
 }
 
 /// What an item's ciphertext is bound to.
-fn item_context(run: Digest, name: &[u8]) -> Vec<u8> {
+fn item_context(run: Sha256Digest, name: &[u8]) -> Vec<u8> {
     [&b"i"[..], &run.0, name].concat()
 }
 
-fn name_of(item: Item) -> Vec<u8> {
+fn name_of(item: RunItemName) -> Vec<u8> {
     match item {
-        Item::Seed(round) => vec![1, round.0],
-        Item::SessionKey => vec![2],
-        Item::Dealing(dealer, round) => vec![3, dealer.0, round.0],
-        Item::Shares => vec![4],
+        RunItemName::Seed(round) => vec![1, round.0],
+        RunItemName::SessionKey => vec![2],
+        RunItemName::Dealing(dealer, round) => vec![3, dealer.0, round.0],
+        RunItemName::Shares => vec![4],
     }
 }
 
-fn item_of(name: &[u8]) -> Option<Item> {
+fn item_of(name: &[u8]) -> Option<RunItemName> {
     match *name {
-        [1, round] => Some(Item::Seed(Round(round))),
-        [2] => Some(Item::SessionKey),
-        [3, dealer, round] => Some(Item::Dealing(ServerIndex(dealer), Round(round))),
-        [4] => Some(Item::Shares),
+        [1, round] => Some(RunItemName::Seed(DealingRound(round))),
+        [2] => Some(RunItemName::SessionKey),
+        [3, dealer, round] => Some(RunItemName::Dealing(ServerIndex(dealer), DealingRound(round))),
+        [4] => Some(RunItemName::Shares),
         _ => None,
     }
 }

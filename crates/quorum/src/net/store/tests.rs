@@ -6,23 +6,23 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, UNIX_EPOCH};
 
-use keys::KeyError;
+use keys::KeyFileError;
 use tempfile::TempDir;
 
 use rusqlite::Connection;
-use sharing::Generator;
+use sharing::RandomGenerator;
 use zeroize::Zeroizing;
 
 use super::sealing_key::SealingKey;
 use super::*;
-use crate::log::{Height, LogLife};
+use crate::log::{Height, LogIncarnation};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::group::Header;
+use crate::protocol::group::GroupHeader;
 use crate::protocol::policy::MessageDigest;
-use crate::protocol::refresh::{Item, Round, Witnesses};
-use crate::protocol::server::{Change, EncodedShares, Start};
+use crate::protocol::refresh::{DealingRound, RunItemName, ShareWitnesses};
+use crate::protocol::server::{EncodedShareList, GroupStart, SavedStateChange};
 use crate::protocol::testing;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 const NOW: SystemTime = UNIX_EPOCH;
 
@@ -34,7 +34,7 @@ fn master(byte: u8) -> MasterKey {
 struct Epoch {
     number: u64,
     public: Vec<u8>,
-    shares: EncodedShares,
+    shares: EncodedShareList,
 }
 
 /// Fifteen shares of 300 random bytes, as a server of seven has.
@@ -45,36 +45,36 @@ fn epoch(number: u64) -> Epoch {
 
 fn random(len: usize) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(vec![0; len]);
-    Generator::system().fill(&mut bytes).unwrap();
+    RandomGenerator::system().fill(&mut bytes).unwrap();
     bytes
 }
 
-fn save(store: &mut Store, changes: &[Change]) -> Result<(), StoreError> {
-    store.save(changes, &mut Generator::system(), NOW)
+fn save(store: &mut QuorumStore, changes: &[SavedStateChange]) -> Result<(), QuorumStoreError> {
+    store.save(changes, &mut RandomGenerator::system(), NOW)
 }
 
-fn begin(store: &mut Store, epoch: &Epoch) -> Result<(), StoreError> {
+fn begin(store: &mut QuorumStore, epoch: &Epoch) -> Result<(), QuorumStoreError> {
     let entries = vec![epoch.public.clone().into()];
-    let shares = Change::Shares { epoch: epoch.number, shares: epoch.shares.clone() };
-    save(store, &[shares, Change::Applied { height: Height(epoch.number), entries }])
+    let shares = SavedStateChange::Shares { epoch: epoch.number, shares: epoch.shares.clone() };
+    save(store, &[shares, SavedStateChange::Applied { height: Height(epoch.number), entries }])
 }
 
-fn end(store: &mut Store, epoch: u64) {
-    save(store, &[Change::End { epoch }]).unwrap();
+fn end(store: &mut QuorumStore, epoch: u64) {
+    save(store, &[SavedStateChange::End { epoch }]).unwrap();
 }
 
-fn load(store: &Store, number: u64) -> Option<Epoch> {
+fn load(store: &QuorumStore, number: u64) -> Option<Epoch> {
     let mut saved = store.saved().unwrap();
     let shares = saved.shares.remove(&number)?;
     let entry = saved.entries.into_iter().find(|(height, _)| height.0 == number);
     Some(Epoch { number, public: entry.unwrap().1.into(), shares })
 }
 
-fn open(place: &TempDir) -> Result<Store, StoreError> {
-    Store::open(place.path(), master(1), NOW)
+fn open(place: &TempDir) -> Result<QuorumStore, QuorumStoreError> {
+    QuorumStore::open(place.path(), master(1), NOW)
 }
 
-fn with_epoch(place: &TempDir, number: u64) -> (Store, Epoch) {
+fn with_epoch(place: &TempDir, number: u64) -> (QuorumStore, Epoch) {
     let (mut store, epoch) = (open(place).unwrap(), epoch(number));
     begin(&mut store, &epoch).unwrap();
     (store, epoch)
@@ -175,26 +175,27 @@ fn a_crash_between_the_files_is_repaired() {
     let (store, epoch) = with_epoch(&place, 3);
     // Before the rows of an epoch are written, and after those of another were deleted.
     for number in [2, 4] {
-        let (of, mut generator) = (KeyOf::Epoch(number), Generator::system());
+        let (of, mut generator) = (SealingKeyScope::Epoch(number), RandomGenerator::system());
         SealingKey::create(place.path(), of, &master(1), &mut generator).unwrap();
     }
     drop(store);
     let store = open(&place).unwrap();
-    assert_eq!(sealing_key::list(place.path()).unwrap(), [KeyOf::Epoch(3)]);
+    assert_eq!(sealing_key::list(place.path()).unwrap(), [SealingKeyScope::Epoch(3)]);
     assert_same(&load(&store, 3).unwrap(), &epoch);
 }
 
 /// Two runs with an item each, of which the first also has a dealing that was replaced.
-fn with_items(store: &mut Store) -> [Zeroizing<Vec<u8>>; 3] {
+fn with_items(store: &mut QuorumStore) -> [Zeroizing<Vec<u8>>; 3] {
     let secrets = [random(64), random(200), random(64)];
-    let item = |run, item, bytes: &Zeroizing<Vec<u8>>| Change::Item {
-        run: Digest([run; 32]),
+    let item = |run, item, bytes: &Zeroizing<Vec<u8>>| SavedStateChange::Item {
+        run: Sha256Digest([run; 32]),
         item,
         bytes: bytes.clone(),
     };
-    let dealing = Item::Dealing(ServerIndex(2), Round(1));
-    save(store, &[item(1, Item::Seed(Round(0)), &secrets[0])]).unwrap();
-    save(store, &[item(1, dealing, &random(10)), item(2, Item::Shares, &secrets[2])]).unwrap();
+    let dealing = RunItemName::Dealing(ServerIndex(2), DealingRound(1));
+    save(store, &[item(1, RunItemName::Seed(DealingRound(0)), &secrets[0])]).unwrap();
+    save(store, &[item(1, dealing, &random(10)), item(2, RunItemName::Shares, &secrets[2])])
+        .unwrap();
     save(store, &[item(1, dealing, &secrets[1])]).unwrap();
     secrets
 }
@@ -218,35 +219,36 @@ fn items_of_runs_survive_a_restart_and_are_wiped_with_their_keys() {
     drop(store);
     let mut store = open(&place).unwrap();
     let saved = store.saved().unwrap();
-    let first = &saved.items[&Digest([1; 32])];
+    let first = &saved.items[&Sha256Digest([1; 32])];
     assert_eq!(first.len(), 2);
-    assert!(first[&Item::Seed(Round(0))] == secrets[0]);
-    assert!(first[&Item::Dealing(ServerIndex(2), Round(1))] == secrets[1]);
-    assert!(saved.items[&Digest([2; 32])][&Item::Shares] == secrets[2]);
+    assert!(first[&RunItemName::Seed(DealingRound(0))] == secrets[0]);
+    assert!(first[&RunItemName::Dealing(ServerIndex(2), DealingRound(1))] == secrets[1]);
+    assert!(saved.items[&Sha256Digest([2; 32])][&RunItemName::Shares] == secrets[2]);
 
     let mut handle = File::open(&key_path).unwrap();
-    save(&mut store, &[Change::EraseRun { run: Digest([1; 32]) }]).unwrap();
+    save(&mut store, &[SavedStateChange::EraseRun { run: Sha256Digest([1; 32]) }]).unwrap();
     let after = windows(place.path());
     assert!(sealed.iter().all(|sealed| found(sealed, &after) == 0));
     assert_eq!(found(&key[8..], &after), 0);
     let mut overwritten = Vec::new();
     std::io::Read::read_to_end(&mut handle, &mut overwritten).unwrap();
     assert_eq!(overwritten, vec![0; key.len()]);
-    let runs: Vec<Digest> = store.saved().unwrap().items.into_keys().collect();
-    assert_eq!(runs, [Digest([2; 32])]);
+    let runs: Vec<Sha256Digest> = store.saved().unwrap().items.into_keys().collect();
+    assert_eq!(runs, [Sha256Digest([2; 32])]);
 }
 
 #[test]
 fn a_voting_key_is_wiped_when_it_is_replaced_and_when_its_epoch_ends() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
-    let secrets = [1, 2].map(|_| Zeroizing::new(Generator::system().array::<32>().unwrap()));
-    let life = LogLife([8; 32]);
-    let keep = |store: &mut Store, secret: &Zeroizing<[u8; 32]>, life| {
-        save(store, &[Change::Voting { epoch: 1, life, secret: secret.clone() }]).unwrap();
+    let secrets = [1, 2].map(|_| Zeroizing::new(RandomGenerator::system().array::<32>().unwrap()));
+    let life = LogIncarnation([8; 32]);
+    let keep = |store: &mut QuorumStore, secret: &Zeroizing<[u8; 32]>, life| {
+        save(store, &[SavedStateChange::Voting { epoch: 1, life, secret: secret.clone() }])
+            .unwrap();
     };
     let path = place.path().join("voting-1.key");
-    let sealed = |store: &Store| -> Vec<u8> {
+    let sealed = |store: &QuorumStore| -> Vec<u8> {
         let query = "SELECT sealed FROM voting";
         store.connection.query_row(query, [], |row| row.get(0)).unwrap()
     };
@@ -279,9 +281,9 @@ fn a_voting_key_without_its_file_is_lost() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
     let secret = Zeroizing::new([5; 32]);
-    save(&mut store, &[Change::Voting { epoch: 1, life: None, secret }]).unwrap();
+    save(&mut store, &[SavedStateChange::Voting { epoch: 1, life: None, secret }]).unwrap();
     drop(store);
-    let (of, mut generator) = (KeyOf::Voting(1), Generator::system());
+    let (of, mut generator) = (SealingKeyScope::Voting(1), RandomGenerator::system());
     SealingKey::create(place.path(), of, &master(1), &mut generator).unwrap();
     assert!(open(&place).unwrap().saved().unwrap().voting.is_empty());
     sealing_key::destroy(place.path(), of).unwrap();
@@ -292,21 +294,21 @@ fn a_voting_key_without_its_file_is_lost() {
 fn changes_are_kept_together_or_not_at_all() {
     let place = TempDir::new().unwrap();
     let (mut store, kept) = with_epoch(&place, 1);
-    let run = Digest([1; 32]);
-    let applied = |height: u64| Change::Applied {
+    let run = Sha256Digest([1; 32]);
+    let applied = |height: u64| SavedStateChange::Applied {
         height: Height(height),
         entries: vec![height.to_be_bytes().to_vec().into()],
     };
     // The last change is refused, after new keys were made for the others.
     let refused = [
         applied(2),
-        Change::Item { run, item: Item::SessionKey, bytes: random(32) },
-        Change::Shares { epoch: 2, shares: epoch(2).shares },
-        Change::End { epoch: 1 },
-        Change::Shares { epoch: 2, shares: epoch(2).shares },
+        SavedStateChange::Item { run, item: RunItemName::SessionKey, bytes: random(32) },
+        SavedStateChange::Shares { epoch: 2, shares: epoch(2).shares },
+        SavedStateChange::End { epoch: 1 },
+        SavedStateChange::Shares { epoch: 2, shares: epoch(2).shares },
     ];
     let error = save(&mut store, &refused).unwrap_err();
-    assert!(matches!(error, StoreError::EpochExists { number: 2 }), "{error}");
+    assert!(matches!(error, QuorumStoreError::EpochExists { number: 2 }), "{error}");
     assert_same(&load(&store, 1).unwrap(), &kept);
     drop(store);
     let mut store = open(&place).unwrap();
@@ -314,7 +316,7 @@ fn changes_are_kept_together_or_not_at_all() {
     assert_eq!((saved.height, saved.entries.len()), (Height(1), 1));
     assert!(saved.items.is_empty() && saved.start.is_none());
     assert_eq!(saved.shares.into_keys().collect::<Vec<_>>(), [1]);
-    assert_eq!(sealing_key::list(place.path()).unwrap(), [KeyOf::Epoch(1)]);
+    assert_eq!(sealing_key::list(place.path()).unwrap(), [SealingKeyScope::Epoch(1)]);
     save(&mut store, &[applied(2), applied(3)]).unwrap();
     let saved = store.saved().unwrap();
     let heights: Vec<u64> = saved.entries.iter().map(|(height, _)| height.0).collect();
@@ -325,24 +327,24 @@ fn changes_are_kept_together_or_not_at_all() {
 fn a_start_takes_the_place_of_the_entries_before_it() {
     let place = TempDir::new().unwrap();
     let mut store = open(&place).unwrap();
-    let start = Start {
+    let start = GroupStart {
         height: Height(2),
-        ..Start::first(
-            Header::first(testing::group(1, 0), vec![None; 4], Digest([3; 32])),
-            &Witnesses::new(Vec::new()),
+        ..GroupStart::first(
+            GroupHeader::first(testing::group(1, 0), vec![None; 4], Sha256Digest([3; 32])),
+            &ShareWitnesses::new(Vec::new()),
         )
     };
-    let applied = |height: u64| Change::Applied {
+    let applied = |height: u64| SavedStateChange::Applied {
         height: Height(height),
         entries: vec![height.to_be_bytes().to_vec().into(); 2],
     };
     save(&mut store, &[applied(1), applied(2), applied(3)]).unwrap();
-    save(&mut store, &[Change::Start(start.clone())]).unwrap();
+    save(&mut store, &[SavedStateChange::Start(start.clone())]).unwrap();
     let saved = store.saved().unwrap();
     assert_eq!((saved.start.as_ref(), saved.height), (Some(&start), Height(3)));
     assert_eq!(saved.entries.len(), 2);
-    let later = Start { height: Height(9), ..start };
-    save(&mut store, &[Change::Start(later)]).unwrap();
+    let later = GroupStart { height: Height(9), ..start };
+    save(&mut store, &[SavedStateChange::Start(later)]).unwrap();
     drop(store);
     let saved = open(&place).unwrap().saved().unwrap();
     assert_eq!((saved.height, saved.entries.len()), (Height(9), 0));
@@ -353,7 +355,7 @@ fn an_epoch_begins_once() {
     let place = TempDir::new().unwrap();
     let (mut store, epoch) = with_epoch(&place, 1);
     let again = begin(&mut store, &epoch).unwrap_err();
-    assert!(matches!(again, StoreError::EpochExists { number: 1 }));
+    assert!(matches!(again, QuorumStoreError::EpochExists { number: 1 }));
     assert_same(&load(&store, 1).unwrap(), &epoch);
 }
 
@@ -361,9 +363,12 @@ fn an_epoch_begins_once() {
 fn another_master_key_opens_nothing() {
     let place = TempDir::new().unwrap();
     drop(with_epoch(&place, 1));
-    let store = Store::open(place.path(), master(2), NOW).unwrap();
+    let store = QuorumStore::open(place.path(), master(2), NOW).unwrap();
     let error = store.saved().err().unwrap();
-    assert!(matches!(&error, StoreError::WrongMasterKey { of } if of == "epoch 1"), "{error}");
+    assert!(
+        matches!(&error, QuorumStoreError::WrongMasterKey { of } if of == "epoch 1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -373,7 +378,7 @@ fn rows_that_were_exchanged_or_changed_are_refused() {
     let change = |text: &str| {
         store.connection.execute(text, []).unwrap();
         let error = store.saved().err().unwrap();
-        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        assert!(matches!(error, QuorumStoreError::Damaged { .. }), "{error}");
     };
     change("UPDATE share SET sealed = (SELECT sealed FROM share WHERE label = 1) WHERE label = 0");
     change("UPDATE share SET sealed = x'00' WHERE label = 0");
@@ -384,7 +389,7 @@ fn rows_that_were_exchanged_or_changed_are_refused() {
 fn a_store_is_one_process_at_a_time() {
     let place = TempDir::new().unwrap();
     let store = open(&place).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::Locked { .. }));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Locked { .. }));
     drop(store);
     open(&place).unwrap();
 }
@@ -395,10 +400,10 @@ fn a_store_that_others_can_change_is_refused() {
     drop(with_epoch(&place, 1));
     let database = place.path().join("epochs.sqlite");
     fs::set_permissions(&database, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::Trust(_)));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Trust(_)));
     fs::set_permissions(&database, fs::Permissions::from_mode(0o600)).unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::Trust(_)));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Trust(_)));
 }
 
 #[test]
@@ -407,10 +412,10 @@ fn other_databases_are_refused() {
     let database = place.path().join("epochs.sqlite");
     let made = Connection::open(&database).unwrap();
     made.execute_batch("CREATE TABLE other (a)").unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::Foreign { .. }));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Foreign { .. }));
     drop(made);
     fs::write(&database, "no database at all".repeat(100)).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::Database(_)));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Database(_)));
 }
 
 #[test]
@@ -440,7 +445,7 @@ fn the_oldest_registration_is_evicted() {
     store.connection.execute(fill, [rest]).unwrap();
     let registration = store.register(MessageDigest::of(b"last")).unwrap();
     let evicted = Some(MessageDigest::of(b"first"));
-    assert_eq!(registration, Registration { is_new: true, evicted });
+    assert_eq!(registration, MessageRegistration { is_new: true, evicted });
     let is_registered = |text: &[u8]| store.is_registered(MessageDigest::of(text)).unwrap();
     assert!(!is_registered(b"first") && is_registered(b"second") && is_registered(b"last"));
     assert_eq!(store.registered_count().unwrap(), MAX_REGISTERED);
@@ -460,7 +465,7 @@ fn a_master_key_is_its_owners() {
     let folder = || Some(place.path().to_owned());
     assert!(MasterKey::from_credential("master", folder()).is_ok());
     let missing = MasterKey::from_credential("other", folder()).unwrap_err();
-    assert!(matches!(missing, MasterKeyError::Key(KeyError::Missing { .. })));
+    assert!(matches!(missing, MasterKeyError::Key(KeyFileError::Missing { .. })));
     let none = MasterKey::from_credential("master", None).unwrap_err().to_string();
     assert!(none.contains("LoadCredentialEncrypted=master"), "{none}");
 }

@@ -11,18 +11,20 @@ use arc_malachitebft_core_types::{
 use bytes::Bytes;
 
 use super::context::servers::MAX_SERVERS;
-use super::context::{Address, Context, Proposal, Signature, Value, ValueId, Vote};
-use crate::protocol::agreed::{Height, MAX_ENTRY_LEN};
-use crate::protocol::wire::{Malformed, Reader, Write, count};
+use super::context::{
+    ConsensusContext, Ed25519Signature, LogValue, Proposal, ValidatorAddress, ValueId, Vote,
+};
+use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, count};
 
 /// A committed value, and the signatures of 2f+1 servers that have committed to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decided {
-    pub(crate) value: Value,
-    pub(crate) certificate: CommitCertificate<Context>,
+pub(crate) struct DecidedValue {
+    pub(crate) value: LogValue,
+    pub(crate) certificate: CommitCertificate<ConsensusContext>,
 }
 
-impl Decided {
+impl DecidedValue {
     /// Where in the log the value is.
     pub(crate) fn height(&self) -> Height {
         self.certificate.height
@@ -45,13 +47,13 @@ impl Decided {
     ///
     /// # Errors
     /// When the bytes are not the encoding of one.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
         let height = Height(reader.u64()?);
         let round = reader.round()?;
         let commit_signatures = reader
             .list(|reader| Ok(CommitSignature::new(reader.address()?, reader.signature()?)))?;
-        let value = Value::parse(Bytes::copy_from_slice(reader.rest()))?;
+        let value = LogValue::parse(Bytes::copy_from_slice(reader.rest()))?;
         let value_id = value.id();
         let certificate = CommitCertificate { height, round, value_id, commit_signatures };
         Ok(Self { value, certificate })
@@ -60,20 +62,20 @@ impl Decided {
 
 /// What servers send each other. The link tells who has sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum ConsensusMessage {
     /// An entry that should be committed.
     Entry(Bytes),
     /// A vote or a proposal.
-    Consensus(SignedConsensusMsg<Context>),
+    Consensus(SignedConsensusMsg<ConsensusContext>),
     /// A vote that is sent again, or a certificate for servers that are behind.
-    Liveness(LivenessMsg<Context>),
+    Liveness(LivenessMsg<ConsensusContext>),
     /// Asks for what was committed at this height.
     Want(Height),
     /// What was committed at a height.
-    Decided(Decided),
+    Decided(DecidedValue),
 }
 
-impl Message {
+impl ConsensusMessage {
     /// What [`Self::parse`] parses.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -114,7 +116,7 @@ impl Message {
         bytes
     }
 
-    /// The bytes of [`Self::Decided`] with the bytes of a [`Decided`].
+    /// The bytes of [`Self::DecidedValue`] with the bytes of a [`DecidedValue`].
     pub(crate) fn committed(decided: &[u8]) -> Vec<u8> {
         [&[8], decided].concat()
     }
@@ -128,9 +130,9 @@ impl Message {
     ///
     /// # Errors
     /// When the bytes are not a message.
-    pub(crate) fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
-        let (kind, body) = bytes.split_first().ok_or(Malformed("too short"))?;
-        let mut reader = Reader::new(body);
+    pub(crate) fn parse(bytes: &Bytes) -> Result<Self, MalformedEncoding> {
+        let (kind, body) = bytes.split_first().ok_or(MalformedEncoding("too short"))?;
+        let mut reader = QuorumWireReader::new(body);
         let message = match kind {
             1 if (1..=MAX_ENTRY_LEN).contains(&body.len()) => {
                 return Ok(Self::Entry(bytes.slice(1..)));
@@ -141,8 +143,8 @@ impl Message {
             5 => Self::Liveness(LivenessMsg::PolkaCertificate(reader.polka()?)),
             6 => Self::Liveness(LivenessMsg::SkipRoundCertificate(reader.round_certificate()?)),
             7 => Self::Want(Height(reader.u64()?)),
-            8 => return Decided::parse(body).map(Self::Decided),
-            _ => return Err(Malformed("unknown message")),
+            8 => return DecidedValue::parse(body).map(Self::Decided),
+            _ => return Err(MalformedEncoding("unknown message")),
         };
         reader.finish()?;
         Ok(message)
@@ -151,7 +153,7 @@ impl Message {
 
 /// The bytes of a record of the write-ahead log; `None` for an input that is not recorded:
 /// Malachite asks to record these five kinds only.
-pub(super) fn encode_record(input: &Input<Context>) -> Option<Vec<u8>> {
+pub(super) fn encode_record(input: &Input<ConsensusContext>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     match input {
         Input::Vote(vote) => {
@@ -195,8 +197,8 @@ pub(super) fn encode_record(input: &Input<Context>) -> Option<Vec<u8>> {
 }
 
 /// Parses a record of the write-ahead log.
-pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
-    let mut reader = Reader::new(bytes);
+pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<ConsensusContext>, MalformedEncoding> {
+    let mut reader = QuorumWireReader::new(bytes);
     let input = match reader.u8()? {
         1 => Input::Vote(reader.signed_vote()?),
         2 => Input::Proposal(reader.signed_proposal()?),
@@ -205,7 +207,7 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
                 1 => TimeoutKind::Propose,
                 2 => TimeoutKind::Prevote,
                 3 => TimeoutKind::Precommit,
-                _ => return Err(Malformed("unknown timeout")),
+                _ => return Err(MalformedEncoding("unknown timeout")),
             };
             Input::TimeoutElapsed(Timeout::new(reader.round()?, kind))
         }
@@ -218,14 +220,14 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
                 validity: match reader.u8()? {
                     0 => Validity::Invalid,
                     1 => Validity::Valid,
-                    _ => return Err(Malformed("neither valid nor invalid")),
+                    _ => return Err(MalformedEncoding("neither valid nor invalid")),
                 },
-                value: Value::parse(Bytes::copy_from_slice(reader.rest()))?,
+                value: LogValue::parse(Bytes::copy_from_slice(reader.rest()))?,
             };
             Input::ProposedValue(proposed, ValueOrigin::Consensus)
         }
         5 => Input::PolkaCertificate(reader.polka()?),
-        _ => return Err(Malformed("unknown record")),
+        _ => return Err(MalformedEncoding("unknown record")),
     };
     reader.finish()?;
     Ok(input)
@@ -235,12 +237,12 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
 const NO_ROUND: u32 = u32::MAX;
 
 /// Appends fields of consensus messages to bytes.
-pub(super) trait Put: Write {
+pub(super) trait PutConsensusFields: QuorumWireWrite {
     fn put_round(&mut self, round: Round);
     fn put_vote(&mut self, vote: &Vote);
 }
 
-impl Put for Vec<u8> {
+impl PutConsensusFields for Vec<u8> {
     fn put_round(&mut self, round: Round) {
         self.put_u32(round.as_u32().unwrap_or(NO_ROUND));
     }
@@ -254,17 +256,17 @@ impl Put for Vec<u8> {
     }
 }
 
-trait PutSigned: Put + Sized {
+trait PutSignedMessages: PutConsensusFields + Sized {
     fn put_list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T));
     fn put_vote_type(&mut self, kind: VoteType);
     fn put_value_id(&mut self, value: &NilOrVal<ValueId>);
-    fn put_signed_vote(&mut self, vote: &SignedVote<Context>);
-    fn put_signed_proposal(&mut self, proposal: &SignedProposal<Context>);
-    fn put_polka(&mut self, certificate: &PolkaCertificate<Context>);
-    fn put_round_certificate(&mut self, certificate: &RoundCertificate<Context>);
+    fn put_signed_vote(&mut self, vote: &SignedVote<ConsensusContext>);
+    fn put_signed_proposal(&mut self, proposal: &SignedProposal<ConsensusContext>);
+    fn put_polka(&mut self, certificate: &PolkaCertificate<ConsensusContext>);
+    fn put_round_certificate(&mut self, certificate: &RoundCertificate<ConsensusContext>);
 }
 
-impl PutSigned for Vec<u8> {
+impl PutSignedMessages for Vec<u8> {
     fn put_list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T)) {
         self.put_u32(count(items.len()));
         for item in items {
@@ -289,12 +291,12 @@ impl PutSigned for Vec<u8> {
         }
     }
 
-    fn put_signed_vote(&mut self, vote: &SignedVote<Context>) {
+    fn put_signed_vote(&mut self, vote: &SignedVote<ConsensusContext>) {
         self.put_vote(&vote.message);
         self.extend(vote.signature.0);
     }
 
-    fn put_signed_proposal(&mut self, proposal: &SignedProposal<Context>) {
+    fn put_signed_proposal(&mut self, proposal: &SignedProposal<ConsensusContext>) {
         self.put_u64(proposal.message.height.0);
         self.put_round(proposal.message.round);
         self.put_round(proposal.message.pol_round);
@@ -303,7 +305,7 @@ impl PutSigned for Vec<u8> {
         self.extend(proposal.message.value.encoded());
     }
 
-    fn put_polka(&mut self, certificate: &PolkaCertificate<Context>) {
+    fn put_polka(&mut self, certificate: &PolkaCertificate<ConsensusContext>) {
         self.put_u64(certificate.height.0);
         self.put_round(certificate.round);
         self.extend(certificate.value_id.0.0);
@@ -313,7 +315,7 @@ impl PutSigned for Vec<u8> {
         });
     }
 
-    fn put_round_certificate(&mut self, certificate: &RoundCertificate<Context>) {
+    fn put_round_certificate(&mut self, certificate: &RoundCertificate<ConsensusContext>) {
         self.put_u64(certificate.height.0);
         self.put_round(certificate.round);
         self.push(match certificate.cert_type {
@@ -329,8 +331,8 @@ impl PutSigned for Vec<u8> {
     }
 }
 
-impl Reader<'_> {
-    fn round(&mut self) -> Result<Round, Malformed> {
+impl QuorumWireReader<'_> {
+    fn round(&mut self) -> Result<Round, MalformedEncoding> {
         let round = self.u32()?;
         Ok(if round == NO_ROUND { Round::Nil } else { Round::new(round) })
     }
@@ -338,40 +340,40 @@ impl Reader<'_> {
     /// A list with at most one item for each server.
     fn list<T>(
         &mut self,
-        read: impl Fn(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
+        read: impl Fn(&mut Self) -> Result<T, MalformedEncoding>,
+    ) -> Result<Vec<T>, MalformedEncoding> {
         let len = self.u32()?;
         if len as usize > MAX_SERVERS {
-            return Err(Malformed("more signatures than servers"));
+            return Err(MalformedEncoding("more signatures than servers"));
         }
         (0..len).map(|_| read(self)).collect()
     }
 
-    fn address(&mut self) -> Result<Address, Malformed> {
-        self.array().map(Address)
+    fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding> {
+        self.array().map(ValidatorAddress)
     }
 
-    fn signature(&mut self) -> Result<Signature, Malformed> {
-        self.array().map(Signature)
+    fn signature(&mut self) -> Result<Ed25519Signature, MalformedEncoding> {
+        self.array().map(Ed25519Signature)
     }
 
-    fn value_id(&mut self) -> Result<NilOrVal<ValueId>, Malformed> {
+    fn value_id(&mut self) -> Result<NilOrVal<ValueId>, MalformedEncoding> {
         match self.u8()? {
             0 => Ok(NilOrVal::Nil),
             1 => Ok(NilOrVal::Val(ValueId(self.digest()?))),
-            _ => Err(Malformed("neither a value nor none")),
+            _ => Err(MalformedEncoding("neither a value nor none")),
         }
     }
 
-    fn vote_type(&mut self) -> Result<VoteType, Malformed> {
+    fn vote_type(&mut self) -> Result<VoteType, MalformedEncoding> {
         match self.u8()? {
             1 => Ok(VoteType::Prevote),
             2 => Ok(VoteType::Precommit),
-            _ => Err(Malformed("unknown vote")),
+            _ => Err(MalformedEncoding("unknown vote")),
         }
     }
 
-    fn signed_vote(&mut self) -> Result<SignedVote<Context>, Malformed> {
+    fn signed_vote(&mut self) -> Result<SignedVote<ConsensusContext>, MalformedEncoding> {
         let vote = Vote {
             kind: self.vote_type()?,
             height: Height(self.u64()?),
@@ -382,18 +384,18 @@ impl Reader<'_> {
         Ok(SignedMessage::new(vote, self.signature()?))
     }
 
-    fn signed_proposal(&mut self) -> Result<SignedProposal<Context>, Malformed> {
+    fn signed_proposal(&mut self) -> Result<SignedProposal<ConsensusContext>, MalformedEncoding> {
         let height = Height(self.u64()?);
         let round = self.round()?;
         let pol_round = self.round()?;
         let proposer = self.address()?;
         let signature = self.signature()?;
-        let value = Value::parse(Bytes::copy_from_slice(self.rest()))?;
+        let value = LogValue::parse(Bytes::copy_from_slice(self.rest()))?;
         let proposal = Proposal { height, round, value, pol_round, proposer };
         Ok(SignedMessage::new(proposal, signature))
     }
 
-    fn polka(&mut self) -> Result<PolkaCertificate<Context>, Malformed> {
+    fn polka(&mut self) -> Result<PolkaCertificate<ConsensusContext>, MalformedEncoding> {
         let height = Height(self.u64()?);
         let round = self.round()?;
         let value_id = ValueId(self.digest()?);
@@ -402,13 +404,15 @@ impl Reader<'_> {
         Ok(PolkaCertificate { height, round, value_id, polka_signatures })
     }
 
-    fn round_certificate(&mut self) -> Result<RoundCertificate<Context>, Malformed> {
+    fn round_certificate(
+        &mut self,
+    ) -> Result<RoundCertificate<ConsensusContext>, MalformedEncoding> {
         let height = Height(self.u64()?);
         let round = self.round()?;
         let cert_type = match self.u8()? {
             1 => RoundCertificateType::Skip,
             2 => RoundCertificateType::Precommit,
-            _ => return Err(Malformed("unknown certificate")),
+            _ => return Err(MalformedEncoding("unknown certificate")),
         };
         let round_signatures = self.list(|reader| {
             let kind = reader.vote_type()?;

@@ -8,11 +8,13 @@ use arc_malachitebft_core_types::{
     self as types, NilOrVal, Round, SignedExtension, SigningScheme, VoteType,
 };
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use self::servers::{Server, Servers};
-use crate::protocol::agreed::{Height, MAX_ENTRY_LEN};
-use crate::protocol::wire::{Digest, Malformed, Reader, Write as _};
+use self::servers::{ConsensusValidator, ConsensusValidatorSet};
+use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
+use crate::protocol::wire::{
+    MalformedEncoding, QuorumWireReader, QuorumWireWrite as _, Sha256Digest,
+};
 
 /// The largest length of a value's encoding, in bytes: an entry of the largest length fits.
 pub(super) const MAX_VALUE_LEN: usize = 2 << 20;
@@ -39,33 +41,33 @@ impl types::Height for Height {
 
 /// A server's name in the protocol: the bytes of its identity key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Address(pub(crate) [u8; 32]);
+pub(crate) struct ValidatorAddress(pub(crate) [u8; 32]);
 
-impl Address {
+impl ValidatorAddress {
     /// The address of the server with this key.
-    pub(crate) fn of(key: &PublicKey) -> Self {
+    pub(crate) fn of(key: &IdentityPublicKey) -> Self {
         Self(key.to_bytes())
     }
 
     /// The key of the server with this address.
-    pub(crate) fn key(&self) -> Option<PublicKey> {
-        PublicKey::from_bytes(&self.0).ok()
+    pub(crate) fn key(&self) -> Option<IdentityPublicKey> {
+        IdentityPublicKey::from_bytes(&self.0).ok()
     }
 }
 
-impl types::Address for Address {}
+impl types::Address for ValidatorAddress {}
 
 /// The hash by which votes name a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ValueId(pub(crate) Digest);
+pub(crate) struct ValueId(pub(crate) Sha256Digest);
 
-impl fmt::Display for Address {
+impl fmt::Display for ValidatorAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(8).try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for ValidatorAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, out)
     }
@@ -86,15 +88,15 @@ impl fmt::Debug for ValueId {
 /// What a height of the log has: at least one entry, and the server that put them together, which
 /// proposes first at the next height. Malachite clones values often: that is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Value {
+pub(crate) struct LogValue {
     id: ValueId,
-    leader: Address,
+    leader: ValidatorAddress,
     encoded: Bytes,
 }
 
-impl Value {
+impl LogValue {
     /// The value of these entries; `None` without entries or beyond the limits of a value.
-    pub(crate) fn new(leader: Address, entries: &[Bytes]) -> Option<Self> {
+    pub(crate) fn new(leader: ValidatorAddress, entries: &[Bytes]) -> Option<Self> {
         let mut bytes = leader.0.to_vec();
         for entry in entries {
             bytes.put_counted(entry);
@@ -106,14 +108,14 @@ impl Value {
     ///
     /// # Errors
     /// When it is not the encoding of a value.
-    pub(crate) fn parse(encoded: Bytes) -> Result<Self, Malformed> {
+    pub(crate) fn parse(encoded: Bytes) -> Result<Self, MalformedEncoding> {
         let (leader, _) = parse(&encoded)?;
-        let id = ValueId(Digest::of(&[b"sunder-quorum log value v1\0", &encoded]));
+        let id = ValueId(Sha256Digest::of(&[b"sunder-quorum log value v1\0", &encoded]));
         Ok(Self { id, leader, encoded })
     }
 
     /// The server that put the value together.
-    pub(crate) fn leader(&self) -> Address {
+    pub(crate) fn leader(&self) -> ValidatorAddress {
         self.leader
     }
 
@@ -134,34 +136,34 @@ impl Value {
 }
 
 /// Parses a value: who put it together, and the entries.
-fn parse(encoded: &Bytes) -> Result<(Address, Vec<Bytes>), Malformed> {
+fn parse(encoded: &Bytes) -> Result<(ValidatorAddress, Vec<Bytes>), MalformedEncoding> {
     if encoded.len() > MAX_VALUE_LEN {
-        return Err(Malformed("a value is too long"));
+        return Err(MalformedEncoding("a value is too long"));
     }
-    let mut reader = Reader::new(encoded);
-    let leader = Address(reader.array()?);
+    let mut reader = QuorumWireReader::new(encoded);
+    let leader = ValidatorAddress(reader.array()?);
     let mut entries = Vec::new();
     while !reader.is_empty() {
         let entry = reader.counted()?;
         if !(1..=MAX_ENTRY_LEN).contains(&entry.len()) || entries.len() == MAX_ENTRIES {
-            return Err(Malformed("entries of a value are out of bounds"));
+            return Err(MalformedEncoding("entries of a value are out of bounds"));
         }
         entries.push(encoded.slice_ref(entry));
     }
     if entries.is_empty() {
-        Err(Malformed("a value without entries"))
+        Err(MalformedEncoding("a value without entries"))
     } else {
         Ok((leader, entries))
     }
 }
 
-impl fmt::Debug for Value {
+impl fmt::Debug for LogValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Value({}, {} bytes)", self.id, self.encoded.len())
     }
 }
 
-impl types::Value for Value {
+impl types::Value for LogValue {
     type Id = ValueId;
 
     fn id(&self) -> ValueId {
@@ -181,10 +183,10 @@ pub(crate) struct Vote {
     /// The value voted for.
     pub(crate) value: NilOrVal<ValueId>,
     /// Who votes.
-    pub(crate) voter: Address,
+    pub(crate) voter: ValidatorAddress,
 }
 
-impl types::Vote<Context> for Vote {
+impl types::Vote<ConsensusContext> for Vote {
     fn height(&self) -> Height {
         self.height
     }
@@ -205,21 +207,21 @@ impl types::Vote<Context> for Vote {
         self.kind
     }
 
-    fn validator_address(&self) -> &Address {
+    fn validator_address(&self) -> &ValidatorAddress {
         &self.voter
     }
 
     // Vote extensions are not used: the policy of every height is `Disabled`.
 
-    fn extension(&self) -> Option<&SignedExtension<Context>> {
+    fn extension(&self) -> Option<&SignedExtension<ConsensusContext>> {
         None
     }
 
-    fn take_extension(&mut self) -> Option<SignedExtension<Context>> {
+    fn take_extension(&mut self) -> Option<SignedExtension<ConsensusContext>> {
         None
     }
 
-    fn extend(self, _extension: SignedExtension<Context>) -> Self {
+    fn extend(self, _extension: SignedExtension<ConsensusContext>) -> Self {
         self
     }
 }
@@ -232,14 +234,14 @@ pub(crate) struct Proposal {
     /// The round of that height.
     pub(crate) round: Round,
     /// The whole value: there are no separate parts.
-    pub(crate) value: Value,
+    pub(crate) value: LogValue,
     /// The earlier round with 2f+1 prevotes for the value, or nil for a new value.
     pub(crate) pol_round: Round,
     /// Who proposes.
-    pub(crate) proposer: Address,
+    pub(crate) proposer: ValidatorAddress,
 }
 
-impl types::Proposal<Context> for Proposal {
+impl types::Proposal<ConsensusContext> for Proposal {
     fn height(&self) -> Height {
         self.height
     }
@@ -248,11 +250,11 @@ impl types::Proposal<Context> for Proposal {
         self.round
     }
 
-    fn value(&self) -> &Value {
+    fn value(&self) -> &LogValue {
         &self.value
     }
 
-    fn take_value(self) -> Value {
+    fn take_value(self) -> LogValue {
         self.value
     }
 
@@ -260,16 +262,16 @@ impl types::Proposal<Context> for Proposal {
         self.pol_round
     }
 
-    fn validator_address(&self) -> &Address {
+    fn validator_address(&self) -> &ValidatorAddress {
         &self.proposer
     }
 }
 
 /// Values travel in the proposals, so there are no parts of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoPart {}
+pub(crate) enum NoProposalPart {}
 
-impl types::ProposalPart<Context> for NoPart {
+impl types::ProposalPart<ConsensusContext> for NoProposalPart {
     fn is_first(&self) -> bool {
         match *self {}
     }
@@ -281,9 +283,9 @@ impl types::ProposalPart<Context> for NoPart {
 
 /// An Ed25519 signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Signature(pub(crate) [u8; 64]);
+pub(crate) struct Ed25519Signature(pub(crate) [u8; 64]);
 
-impl fmt::Debug for Signature {
+impl fmt::Debug for Ed25519Signature {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(4).try_for_each(|byte| write!(out, "{byte:02x}"))
     }
@@ -292,50 +294,58 @@ impl fmt::Debug for Signature {
 /// Ed25519. A server without a voting key has none. Malachite does not get private keys, so theirs
 /// is the unit type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scheme;
+pub(crate) struct Ed25519Scheme;
 
-impl SigningScheme for Scheme {
-    type DecodingError = Malformed;
-    type Signature = Signature;
-    type PublicKey = Option<PublicKey>;
+impl SigningScheme for Ed25519Scheme {
+    type DecodingError = MalformedEncoding;
+    type Signature = Ed25519Signature;
+    type PublicKey = Option<IdentityPublicKey>;
     type PrivateKey = ();
 
-    fn decode_signature(bytes: &[u8]) -> Result<Signature, Malformed> {
-        bytes.try_into().map(Signature).map_err(|_| Malformed("a signature has 64 bytes"))
+    fn decode_signature(bytes: &[u8]) -> Result<Ed25519Signature, MalformedEncoding> {
+        bytes
+            .try_into()
+            .map(Ed25519Signature)
+            .map_err(|_| MalformedEncoding("a signature has 64 bytes"))
     }
 
-    fn encode_signature(signature: &Signature) -> Vec<u8> {
+    fn encode_signature(signature: &Ed25519Signature) -> Vec<u8> {
         signature.0.to_vec()
     }
 
-    fn decode_public_key(bytes: &[u8]) -> Result<Option<PublicKey>, Malformed> {
-        let key = bytes.try_into().ok().and_then(|bytes| PublicKey::from_bytes(bytes).ok());
-        key.map(Some).ok_or(Malformed("not a public key"))
+    fn decode_public_key(bytes: &[u8]) -> Result<Option<IdentityPublicKey>, MalformedEncoding> {
+        let key = bytes.try_into().ok().and_then(|bytes| IdentityPublicKey::from_bytes(bytes).ok());
+        key.map(Some).ok_or(MalformedEncoding("not a public key"))
     }
 
-    fn encode_public_key(key: &Option<PublicKey>) -> Vec<u8> {
-        key.iter().flat_map(PublicKey::to_bytes).collect()
+    fn encode_public_key(key: &Option<IdentityPublicKey>) -> Vec<u8> {
+        key.iter().flat_map(IdentityPublicKey::to_bytes).collect()
     }
 }
 
 /// Malachite's name for the choice of all these types.
 #[derive(Clone, Debug)]
-pub(crate) struct Context;
+pub(crate) struct ConsensusContext;
 
-impl types::Context for Context {
-    type Address = Address;
+impl types::Context for ConsensusContext {
+    type Address = ValidatorAddress;
     type Height = Height;
-    type ProposalPart = NoPart;
+    type ProposalPart = NoProposalPart;
     type Proposal = Proposal;
-    type Validator = Server;
-    type ValidatorSet = Servers;
+    type Validator = ConsensusValidator;
+    type ValidatorSet = ConsensusValidatorSet;
     type Timeouts = types::LinearTimeouts;
-    type Value = Value;
+    type Value = LogValue;
     type Vote = Vote;
     type Extension = ();
-    type SigningScheme = Scheme;
+    type SigningScheme = Ed25519Scheme;
 
-    fn select_proposer<'a>(&self, set: &'a Servers, _: Height, round: Round) -> &'a Server {
+    fn select_proposer<'a>(
+        &self,
+        set: &'a ConsensusValidatorSet,
+        _: Height,
+        round: Round,
+    ) -> &'a ConsensusValidator {
         set.proposer(round)
     }
 
@@ -343,9 +353,9 @@ impl types::Context for Context {
         &self,
         height: Height,
         round: Round,
-        value: Value,
+        value: LogValue,
         pol_round: Round,
-        proposer: Address,
+        proposer: ValidatorAddress,
     ) -> Proposal {
         Proposal { height, round, value, pol_round, proposer }
     }
@@ -355,7 +365,7 @@ impl types::Context for Context {
         height: Height,
         round: Round,
         value: NilOrVal<ValueId>,
-        voter: Address,
+        voter: ValidatorAddress,
     ) -> Vote {
         Vote { kind: VoteType::Prevote, height, round, value, voter }
     }
@@ -365,7 +375,7 @@ impl types::Context for Context {
         height: Height,
         round: Round,
         value: NilOrVal<ValueId>,
-        voter: Address,
+        voter: ValidatorAddress,
     ) -> Vote {
         Vote { kind: VoteType::Precommit, height, round, value, voter }
     }

@@ -13,17 +13,17 @@ use arc_malachitebft_core_consensus::{
 use arc_malachitebft_core_types::{LinearTimeouts, ThresholdParams, VoteExtensionPolicy};
 use bytes::Bytes;
 
-use self::effects::{Effects, Pending};
-use super::codec::{self, Decided, Message};
-use super::context::servers::Servers;
-use super::context::{Address, Context, Proposal, Value};
-pub(crate) use super::pool::NotTaken;
-use super::pool::Pool;
-pub(crate) use super::signing::Signer;
+use self::effects::{ConsensusEffectHandler, PendingHeight};
+use super::codec::{self, ConsensusMessage, DecidedValue};
+use super::context::servers::ConsensusValidatorSet;
+use super::context::{ConsensusContext, LogValue, Proposal, ValidatorAddress};
+use super::pool::EntryPool;
+pub(crate) use super::pool::EntryPoolRefusal;
+pub(crate) use super::signing::VoteSigner;
 use crate::protocol::admission::EntryCheck;
-use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::Malformed;
+use crate::protocol::wire::MalformedEncoding;
 
 /// How many messages of one server are kept for the next height, and how many of them may be
 /// proposals, each up to the largest length of a value.
@@ -54,40 +54,40 @@ pub(crate) const TIMEOUTS: LinearTimeouts = LinearTimeouts {
 /// What the engine wants its driver to do, in this order. A record is durable before any vote,
 /// proposal or certificate that comes after it is sent.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub(crate) enum ConsensusOutput {
     /// Append records to the height's write-ahead log.
     Append(Vec<Vec<u8>>),
     /// Store the committed value, and delete the write-ahead log, in one transaction. Then the
-    /// service applies it, and [`Engine::next`] begins the next height.
-    Commit(Decided),
+    /// service applies it, and [`ConsensusEngine::next`] begins the next height.
+    Commit(DecidedValue),
     /// Send a message to all other servers, of the old group and the new.
-    Broadcast(Message),
+    Broadcast(ConsensusMessage),
     /// Send a message to a server.
-    Send(Address, Message),
+    Send(ValidatorAddress, ConsensusMessage),
     /// Send a server what was committed at a height, if it is stored.
-    SendCommitted(Address, Height),
+    SendCommitted(ValidatorAddress, Height),
     /// A message of this server was refused.
-    Refused(Address, &'static str),
+    Refused(ValidatorAddress, &'static str),
     /// This server has proposed a value, of which so many entries had to be checked. If they are
     /// not admitted, it is faulty: all correct servers admit the same at a height.
     Checked {
         /// The server.
-        server: Address,
+        server: ValidatorAddress,
         /// The number of entries.
         entries: usize,
         /// Whether the value may be committed.
         are_admitted: bool,
     },
     /// This server has voted or proposed twice in a round; that is proven.
-    Equivocation(Address),
+    Equivocation(ValidatorAddress),
 }
 
 /// Why the engine has stopped. Nothing more is signed or sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum EngineError {
+pub(crate) enum ConsensusEngineError {
     /// The write-ahead log is damaged.
     #[error("a record of the write-ahead log is damaged: {0}")]
-    Record(#[from] Malformed),
+    Record(#[from] MalformedEncoding),
     /// Malachite cannot go on, for example because a replay differs from the write-ahead log.
     #[error("the consensus has failed: {0}")]
     Consensus(String),
@@ -95,17 +95,17 @@ pub(crate) enum EngineError {
 
 /// Where the log goes on.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct LogResumePoint {
     /// The last height that was committed.
     pub(crate) after: Height,
     /// The server whose value that was, if it is known.
-    pub(crate) leader: Option<Address>,
+    pub(crate) leader: Option<ValidatorAddress>,
     /// The write-ahead log of the height that follows.
     pub(crate) records: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HeightPhase {
     /// The height is being decided.
     Running,
     /// The height is committed, and the next has not begun.
@@ -115,24 +115,24 @@ enum Phase {
 /// One server of the log.
 ///
 /// `now` is a time since any fixed moment, which does not go back. After each call the driver takes
-/// the [outputs](Engine::outputs), and calls [`Engine::tick`] at the [deadline](Engine::deadline).
-/// After an error the engine must not be used any more.
-pub(crate) struct Engine {
-    signer: Signer,
-    state: State<Context>,
-    pool: Pool,
-    phase: Phase,
-    leader: Option<Address>,
-    pending: Pending,
-    outputs: Vec<Output>,
+/// the [outputs](ConsensusEngine::outputs), and calls [`ConsensusEngine::tick`] at the
+/// [deadline](ConsensusEngine::deadline). After an error the engine must not be used any more.
+pub(crate) struct ConsensusEngine {
+    signer: VoteSigner,
+    state: State<ConsensusContext>,
+    pool: EntryPool,
+    phase: HeightPhase,
+    leader: Option<ValidatorAddress>,
+    pending: PendingHeight,
+    outputs: Vec<ConsensusOutput>,
     /// Messages for the next height.
-    early: Vec<(Address, SignedConsensusMsg<Context>)>,
+    early: Vec<(ValidatorAddress, SignedConsensusMsg<ConsensusContext>)>,
     /// Which other servers of the set have voted or proposed at this height.
-    voters: BTreeSet<Address>,
+    voters: BTreeSet<ValidatorAddress>,
     /// Servers that were asked for this height's value.
-    asked: BTreeSet<Address>,
+    asked: BTreeSet<ValidatorAddress>,
     /// The server that has sent the last height's value: it may have more.
-    ahead: Option<Address>,
+    ahead: Option<ValidatorAddress>,
     /// When to ask for help, and the pause after that.
     stall: Option<Duration>,
     pause: Duration,
@@ -140,21 +140,21 @@ pub(crate) struct Engine {
     is_forged: bool,
 }
 
-type Done = Result<(), EngineError>;
+type ConsensusEngineResult = Result<(), ConsensusEngineError>;
 
-impl Engine {
+impl ConsensusEngine {
     /// Opens the log, with the set of servers of the height that follows, this server's voting key,
     /// and the entries that the height may have.
     ///
     /// # Errors
     /// When the write-ahead log cannot be replayed.
     pub(crate) fn open(
-        signer: Signer,
-        opening: &Opening,
+        signer: VoteSigner,
+        opening: &LogResumePoint,
         (set, key): (&ServerSet, Option<Arc<VotingSecret>>),
         check: EntryCheck,
         now: Duration,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, ConsensusEngineError> {
         let params = Params {
             address: signer.address(),
             threshold_params: ThresholdParams::default(),
@@ -162,14 +162,14 @@ impl Engine {
             // Each height says it.
             enabled: false,
         };
-        let servers = Servers::new(set, opening.after.next(), opening.leader);
+        let servers = ConsensusValidatorSet::new(set, opening.after.next(), opening.leader);
         let mut engine = Self {
             signer,
-            state: State::new(Context, opening.after, servers, params, 1, 1),
-            pool: Pool::new(check.clone()),
-            phase: Phase::Committed,
+            state: State::new(ConsensusContext, opening.after, servers, params, 1, 1),
+            pool: EntryPool::new(check.clone()),
+            phase: HeightPhase::Committed,
             leader: opening.leader,
-            pending: Pending::default(),
+            pending: PendingHeight::default(),
             outputs: Vec::new(),
             early: Vec::new(),
             voters: BTreeSet::new(),
@@ -196,8 +196,8 @@ impl Engine {
         voters: (&ServerSet, Option<Arc<VotingSecret>>),
         check: EntryCheck,
         now: Duration,
-    ) -> Done {
-        if self.phase == Phase::Committed {
+    ) -> ConsensusEngineResult {
+        if self.phase == HeightPhase::Committed {
             return self.begin(voters, check, &[], now);
         }
         if voters.1.is_none() {
@@ -213,14 +213,14 @@ impl Engine {
         check: EntryCheck,
         records: &[Vec<u8>],
         now: Duration,
-    ) -> Done {
+    ) -> ConsensusEngineResult {
         let inputs =
             records.iter().map(|it| codec::parse_record(it)).collect::<Result<Vec<_>, _>>()?;
         let height = self.height();
-        let servers = Servers::new(set, height, self.leader);
+        let servers = ConsensusValidatorSet::new(set, height, self.leader);
         self.signer.set_key(key);
         self.state.params.enabled = self.signer.is_voter(&servers);
-        self.phase = Phase::Running;
+        self.phase = HeightPhase::Running;
         self.asked.clear();
         self.voters.clear();
         self.pool.begin(check, now);
@@ -232,7 +232,7 @@ impl Engine {
         // then is sent again, and nothing else is signed in its place.
         self.state.index_wal_entries(&inputs);
         for input in inputs {
-            if self.phase == Phase::Running {
+            if self.phase == HeightPhase::Running {
                 self.process(input, records, now)?;
             }
         }
@@ -250,8 +250,8 @@ impl Engine {
     /// The height that is being decided, or the next one once this is committed.
     pub(crate) fn height(&self) -> Height {
         match self.phase {
-            Phase::Running => self.state.height(),
-            Phase::Committed => self.state.height().next(),
+            HeightPhase::Running => self.state.height(),
+            HeightPhase::Committed => self.state.height().next(),
         }
     }
 
@@ -261,12 +261,12 @@ impl Engine {
     }
 
     /// Who proposes in this round.
-    pub(crate) fn proposer(&self) -> Address {
+    pub(crate) fn proposer(&self) -> ValidatorAddress {
         *self.state.get_proposer(self.state.height(), self.state.round())
     }
 
     /// The other servers that have voted or proposed at this height.
-    pub(crate) fn voters(&self) -> impl Iterator<Item = Address> {
+    pub(crate) fn voters(&self) -> impl Iterator<Item = ValidatorAddress> {
         self.voters.iter().copied()
     }
 
@@ -286,7 +286,7 @@ impl Engine {
     }
 
     /// What is to be done since the last call, in this order.
-    pub(crate) fn outputs(&mut self) -> Vec<Output> {
+    pub(crate) fn outputs(&mut self) -> Vec<ConsensusOutput> {
         std::mem::take(&mut self.outputs)
     }
 
@@ -303,11 +303,11 @@ impl Engine {
         &mut self,
         entry: Bytes,
         now: Duration,
-    ) -> Result<Result<(), NotTaken>, EngineError> {
+    ) -> Result<Result<(), EntryPoolRefusal>, ConsensusEngineError> {
         match self.pool.submit(self.signer.address(), entry.clone(), now) {
             Ok(is_new) => {
                 if is_new {
-                    self.outputs.push(Output::Broadcast(Message::Entry(entry)));
+                    self.outputs.push(ConsensusOutput::Broadcast(ConsensusMessage::Entry(entry)));
                 }
                 self.advance(now).map(Ok)
             }
@@ -316,22 +316,23 @@ impl Engine {
     }
 
     /// There is a link with a server: it gets what it may have missed.
-    pub(crate) fn greet(&mut self, server: Address) {
+    pub(crate) fn handle_link_up(&mut self, server: ValidatorAddress) {
         let own = self.signer.address();
-        let entries = self.pool.of(own).cloned().map(Message::Entry);
-        self.outputs.extend(entries.map(|message| Output::Send(server, message)));
-        self.outputs.push(Output::Send(server, Message::Want(self.height())));
-        if self.phase == Phase::Running {
+        let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
+        self.outputs.extend(entries.map(|message| ConsensusOutput::Send(server, message)));
+        self.outputs.push(ConsensusOutput::Send(server, ConsensusMessage::Want(self.height())));
+        if self.phase == HeightPhase::Running {
             let (height, round) = (self.state.height(), self.state.round());
             if let Some(own) = self.state.full_proposal_at_round_and_proposer(&height, round, &own)
             {
                 let proposal = SignedConsensusMsg::Proposal(own.proposal.clone());
-                self.outputs.push(Output::Send(server, Message::Consensus(proposal)));
+                self.outputs
+                    .push(ConsensusOutput::Send(server, ConsensusMessage::Consensus(proposal)));
             }
             let votes = [&self.state.last_signed_prevote, &self.state.last_signed_precommit];
             for vote in votes.into_iter().flatten().cloned() {
-                let message = Message::Liveness(LivenessMsg::Vote(vote));
-                self.outputs.push(Output::Send(server, message));
+                let message = ConsensusMessage::Liveness(LivenessMsg::Vote(vote));
+                self.outputs.push(ConsensusOutput::Send(server, message));
             }
         }
     }
@@ -340,36 +341,41 @@ impl Engine {
     ///
     /// # Errors
     /// When the engine stops.
-    pub(crate) fn receive(&mut self, from: Address, message: Message, now: Duration) -> Done {
+    pub(crate) fn receive(
+        &mut self,
+        from: ValidatorAddress,
+        message: ConsensusMessage,
+        now: Duration,
+    ) -> ConsensusEngineResult {
         self.is_forged = false;
         match message {
-            Message::Entry(entry) => {
+            ConsensusMessage::Entry(entry) => {
                 // If it is not taken here, the server sends it again, or proposes it itself.
                 let _ = self.pool.add(from, entry, now);
             }
-            Message::Consensus(message) => self.consensus(from, message, now)?,
-            Message::Liveness(LivenessMsg::Vote(vote)) => {
+            ConsensusMessage::Consensus(message) => self.consensus(from, message, now)?,
+            ConsensusMessage::Liveness(LivenessMsg::Vote(vote)) => {
                 self.consensus(from, SignedConsensusMsg::Vote(vote), now)?;
             }
-            Message::Liveness(LivenessMsg::PolkaCertificate(certificate)) => {
+            ConsensusMessage::Liveness(LivenessMsg::PolkaCertificate(certificate)) => {
                 if self.is_running(certificate.height) {
                     self.process(Input::PolkaCertificate(certificate), &[], now)?;
                 }
             }
-            Message::Liveness(LivenessMsg::SkipRoundCertificate(certificate)) => {
+            ConsensusMessage::Liveness(LivenessMsg::SkipRoundCertificate(certificate)) => {
                 if self.is_running(certificate.height) {
                     self.process(Input::RoundCertificate(certificate), &[], now)?;
                 }
             }
-            Message::Want(height) => {
+            ConsensusMessage::Want(height) => {
                 if height < self.height() {
-                    self.outputs.push(Output::SendCommitted(from, height));
+                    self.outputs.push(ConsensusOutput::SendCommitted(from, height));
                 }
             }
-            Message::Decided(decided) => self.adopt(from, decided, now),
+            ConsensusMessage::Decided(decided) => self.adopt(from, decided, now),
         }
         if self.is_forged {
-            self.outputs.push(Output::Refused(from, "a wrong signature or certificate"));
+            self.outputs.push(ConsensusOutput::Refused(from, "a wrong signature or certificate"));
         }
         self.advance(now)
     }
@@ -378,7 +384,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the engine stops.
-    pub(crate) fn tick(&mut self, now: Duration) -> Done {
+    pub(crate) fn tick(&mut self, now: Duration) -> ConsensusEngineResult {
         while let Some(timeout) = self.pending.timers.elapsed(now) {
             self.process(Input::TimeoutElapsed(timeout), &[], now)?;
             self.advance(now)?;
@@ -386,31 +392,31 @@ impl Engine {
         if self.stall.is_some_and(|at| at <= now) {
             self.stall = None;
             self.asked.clear();
-            self.outputs.push(Output::Broadcast(Message::Want(self.height())));
+            self.outputs.push(ConsensusOutput::Broadcast(ConsensusMessage::Want(self.height())));
             let own = self.signer.address();
-            let entries = self.pool.of(own).cloned().map(Message::Entry);
-            self.outputs.extend(entries.map(Output::Broadcast));
+            let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
+            self.outputs.extend(entries.map(ConsensusOutput::Broadcast));
             self.pause = (self.pause * 2).min(MAX_STALL);
             self.advance(now)?;
         }
         Ok(())
     }
 
-    fn servers(&self) -> &Servers {
+    fn servers(&self) -> &ConsensusValidatorSet {
         self.state.validator_set()
     }
 
     fn is_running(&self, height: Height) -> bool {
-        self.phase == Phase::Running && height == self.state.height()
+        self.phase == HeightPhase::Running && height == self.state.height()
     }
 
     /// Handles a vote or a proposal of this height, keeps some of those of the next.
     fn consensus(
         &mut self,
-        from: Address,
-        message: SignedConsensusMsg<Context>,
+        from: ValidatorAddress,
+        message: SignedConsensusMsg<ConsensusContext>,
         now: Duration,
-    ) -> Done {
+    ) -> ConsensusEngineResult {
         let (author, height, what) = match &message {
             SignedConsensusMsg::Vote(it) => {
                 (it.message.voter, it.message.height, "a vote of another server")
@@ -421,7 +427,7 @@ impl Engine {
         };
         // Every server has a link with every other: nobody passes on what others have signed.
         if author != from {
-            self.outputs.push(Output::Refused(from, what));
+            self.outputs.push(ConsensusOutput::Refused(from, what));
             return Ok(());
         }
         let current = self.state.height();
@@ -468,23 +474,24 @@ impl Engine {
         let is_new = proposal.pol_round.as_u32().is_none();
         let server = proposal.proposer;
         if is_new && proposal.value.leader() != server {
-            self.outputs.push(Output::Refused(server, "a value of another server as a new one"));
+            self.outputs
+                .push(ConsensusOutput::Refused(server, "a value of another server as a new one"));
             return false;
         }
         let (are_admitted, entries) = self.pool.admits(&proposal.value);
-        self.outputs.push(Output::Checked { server, entries, are_admitted });
+        self.outputs.push(ConsensusOutput::Checked { server, entries, are_admitted });
         are_admitted
     }
 
     /// Asks a server that is ahead for this height's value, once.
-    fn ask(&mut self, server: Address) {
+    fn ask(&mut self, server: ValidatorAddress) {
         if self.asked.insert(server) {
-            self.outputs.push(Output::Send(server, Message::Want(self.height())));
+            self.outputs.push(ConsensusOutput::Send(server, ConsensusMessage::Want(self.height())));
         }
     }
 
     /// Takes a value that others have committed.
-    fn adopt(&mut self, from: Address, decided: Decided, now: Duration) {
+    fn adopt(&mut self, from: ValidatorAddress, decided: DecidedValue, now: Duration) {
         if !self.is_running(decided.height()) {
             return;
         }
@@ -500,12 +507,12 @@ impl Engine {
 
     /// Proposes if it is this server's turn, and lets round 0 time out, both only if there is
     /// something to commit.
-    fn advance(&mut self, now: Duration) -> Done {
-        if self.phase != Phase::Running {
+    fn advance(&mut self, now: Duration) -> ConsensusEngineResult {
+        if self.phase != HeightPhase::Running {
             return Ok(());
         }
         if let Some(round) = self.pending.wanted
-            && let Some(value) = Value::new(self.signer.address(), &self.pool.batch())
+            && let Some(value) = LogValue::new(self.signer.address(), &self.pool.batch())
         {
             self.pending.wanted = None;
             let proposed = LocallyProposedValue::new(self.state.height(), round, value);
@@ -524,8 +531,13 @@ impl Engine {
     }
 
     /// Lets Malachite handle an input. `stored` are the records that are on disk, in a replay.
-    fn process(&mut self, input: Input<Context>, stored: &[Vec<u8>], now: Duration) -> Done {
-        let mut effects = Effects {
+    fn process(
+        &mut self,
+        input: Input<ConsensusContext>,
+        stored: &[Vec<u8>],
+        now: Duration,
+    ) -> ConsensusEngineResult {
+        let mut effects = ConsensusEffectHandler {
             signer: &self.signer,
             timeouts: &TIMEOUTS,
             now,
@@ -535,41 +547,41 @@ impl Engine {
             is_forged: false,
             decision: None,
         };
-        let result: Result<(), Error<Context>> = process!(
+        let result: Result<(), Error<ConsensusContext>> = process!(
             input: input,
             state: &mut self.state,
             metrics: &(),
             with: effect => effects.perform(effect)
         );
-        let Effects { records, messages, decision, is_forged, .. } = effects;
+        let ConsensusEffectHandler { records, messages, decision, is_forged, .. } = effects;
         self.is_forged |= is_forged;
-        result.map_err(|error| EngineError::Consensus(error.to_string()))?;
+        result.map_err(|error| ConsensusEngineError::Consensus(error.to_string()))?;
 
         let value = self.state.decided_value().map(|(_, value)| value);
         if let (Some((certificate, evidence)), Some(value)) = (decision, value) {
-            self.commit(Decided { value, certificate }, now);
+            self.commit(DecidedValue { value, certificate }, now);
             let voters = evidence.votes.iter().map(|(server, _)| *server);
             let proposers = evidence.proposals.iter().map(|(server, _)| *server);
             let servers: BTreeSet<_> = voters.chain(proposers).collect();
-            self.outputs.extend(servers.into_iter().map(Output::Equivocation));
+            self.outputs.extend(servers.into_iter().map(ConsensusOutput::Equivocation));
         } else {
             let records = records.iter().filter_map(codec::encode_record);
             let records: Vec<_> = records.filter(|record| !stored.contains(record)).collect();
             if !records.is_empty() {
-                self.outputs.push(Output::Append(records));
+                self.outputs.push(ConsensusOutput::Append(records));
             }
         }
-        self.outputs.extend(messages.into_iter().map(Output::Broadcast));
+        self.outputs.extend(messages.into_iter().map(ConsensusOutput::Broadcast));
         Ok(())
     }
 
     /// Ends the height.
-    fn commit(&mut self, decided: Decided, now: Duration) {
-        self.phase = Phase::Committed;
+    fn commit(&mut self, decided: DecidedValue, now: Duration) {
+        self.phase = HeightPhase::Committed;
         self.pending.clear();
         self.stall = None;
         self.leader = Some(decided.value.leader());
         self.pool.committed(&decided.value, now);
-        self.outputs.push(Output::Commit(decided));
+        self.outputs.push(ConsensusOutput::Commit(decided));
     }
 }

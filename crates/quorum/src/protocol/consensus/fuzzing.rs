@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
 use bytes::Bytes;
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
-use super::codec::{Decided, Message, encode_record, parse_record};
-use super::context::Address;
-use super::engine::{Engine, Opening, Output, Signer};
+use super::codec::{ConsensusMessage, DecidedValue, encode_record, parse_record};
+use super::context::ValidatorAddress;
+use super::engine::{ConsensusEngine, ConsensusOutput, LogResumePoint, VoteSigner};
 use crate::protocol::admission::EntryCheck;
-use crate::protocol::agreed::{Height, ServerSet, Voter};
+use crate::protocol::log_types::{Height, ServerSet, Voter};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
-const LOG: Digest = Digest([7; 32]);
+const LOG: Sha256Digest = Sha256Digest([7; 32]);
 
 /// The server of the four that is faulty.
 const FAULTY: u8 = 3;
 
 /// What happens to a server of a log.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ConsensusFuzzStep {
     /// These bytes arrive from a server: 1 to 3 are the others of its group, others are strangers.
     Message(u8, Vec<u8>),
     /// These bytes arrive from server 3. If they are a vote or a proposal, it is its own, and well
@@ -42,10 +42,10 @@ pub enum Step {
 /// # Panics
 /// If not.
 pub fn round_trip(bytes: &[u8]) {
-    if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+    if let Ok(message) = ConsensusMessage::parse(&Bytes::copy_from_slice(bytes)) {
         assert_eq!(message.to_bytes(), bytes);
     }
-    if let Ok(decided) = Decided::parse(bytes) {
+    if let Ok(decided) = DecidedValue::parse(bytes) {
         assert_eq!(decided.to_bytes(), bytes);
     }
     if let Ok(input) = parse_record(bytes) {
@@ -55,10 +55,10 @@ pub fn round_trip(bytes: &[u8]) {
 
 /// A server whose write-ahead log has these records starts, or reports an error.
 pub fn replay(records: Vec<Vec<u8>>) {
-    let opening = Opening { after: Height(0), leader: None, records };
+    let opening = LogResumePoint { after: Height(0), leader: None, records };
     let (set, check) = (set(), EntryCheck::anything());
     let voters = (&set, Some(voting(0)));
-    let opened = Engine::open(signer(0), &opening, voters, check, Duration::ZERO);
+    let opened = ConsensusEngine::open(signer(0), &opening, voters, check, Duration::ZERO);
     if let Ok(mut engine) = opened {
         engine.outputs();
     }
@@ -68,71 +68,77 @@ pub fn replay(records: Vec<Vec<u8>>) {
 ///
 /// # Panics
 /// If they do.
-pub fn agree(steps: &[Step]) {
-    let opening = Opening { after: Height(0), leader: None, records: Vec::new() };
+pub fn agree(steps: &[ConsensusFuzzStep]) {
+    let opening = LogResumePoint { after: Height(0), leader: None, records: Vec::new() };
     let mut now = Duration::ZERO;
     let own = Some(voting(0));
     let check = EntryCheck::anything();
-    let opened = Engine::open(signer(0), &opening, (&set(), own), check, now);
+    let opened = ConsensusEngine::open(signer(0), &opening, (&set(), own), check, now);
     let mut engine = opened.expect("an empty log");
     for step in steps {
         match step {
-            Step::Message(from, bytes) => {
-                if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+            ConsensusFuzzStep::Message(from, bytes) => {
+                if let Ok(message) = ConsensusMessage::parse(&Bytes::copy_from_slice(bytes)) {
                     let from = signer(1 + from % 5).address();
                     engine.receive(from, message, now).expect("it goes on");
                 }
             }
-            Step::Signed(bytes) => {
-                if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+            ConsensusFuzzStep::Signed(bytes) => {
+                if let Ok(message) = ConsensusMessage::parse(&Bytes::copy_from_slice(bytes)) {
                     let from = signer(FAULTY);
                     engine.receive(from.address(), sign(message, &from), now).expect("it goes on");
                 }
             }
-            Step::Submit(entry) => {
+            ConsensusFuzzStep::Submit(entry) => {
                 if !entry.is_empty() {
                     let submitted = engine.submit(Bytes::copy_from_slice(entry), now);
                     // Too many may wait.
                     let _ = submitted.expect("it goes on");
                 }
             }
-            Step::Greet(server) => engine.greet(signer(1 + server % 5).address()),
-            Step::Wait(milliseconds) => {
+            ConsensusFuzzStep::Greet(server) => {
+                engine.handle_link_up(signer(1 + server % 5).address());
+            }
+            ConsensusFuzzStep::Wait(milliseconds) => {
                 now += Duration::from_millis((*milliseconds).into());
                 engine.tick(now).expect("it goes on");
             }
         }
         for output in engine.outputs() {
             match output {
-                Output::Commit { .. } => panic!("committed with one faulty server"),
-                Output::Broadcast(message) | Output::Send(_, message) => {
+                ConsensusOutput::Commit { .. } => panic!("committed with one faulty server"),
+                ConsensusOutput::Broadcast(message) | ConsensusOutput::Send(_, message) => {
                     round_trip(&message.to_bytes());
                 }
-                Output::Append(records) => records.iter().for_each(|record| round_trip(record)),
-                Output::Equivocation(server) | Output::Checked { server, .. } => {
+                ConsensusOutput::Append(records) => {
+                    for record in &records {
+                        round_trip(record);
+                    }
+                }
+                ConsensusOutput::Equivocation(server) | ConsensusOutput::Checked { server, .. } => {
                     assert_eq!(server, signer(FAULTY).address());
                 }
-                Output::SendCommitted(..) | Output::Refused(..) => {}
+                ConsensusOutput::SendCommitted(..) | ConsensusOutput::Refused(..) => {}
             }
         }
     }
 }
 
 /// The message, as this server sends it.
-fn sign(message: Message, signer: &Signer) -> Message {
+fn sign(message: ConsensusMessage, signer: &VoteSigner) -> ConsensusMessage {
     match message {
-        Message::Consensus(SignedConsensusMsg::Vote(mut vote)) => {
+        ConsensusMessage::Consensus(SignedConsensusMsg::Vote(mut vote)) => {
             vote.message.voter = signer.address();
-            Message::Consensus(SignedConsensusMsg::Vote(signer.sign_vote(vote.message)))
+            ConsensusMessage::Consensus(SignedConsensusMsg::Vote(signer.sign_vote(vote.message)))
         }
-        Message::Consensus(SignedConsensusMsg::Proposal(mut proposal)) => {
+        ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(mut proposal)) => {
             proposal.message.proposer = signer.address();
             let signed = signer.sign_proposal(proposal.message);
-            Message::Consensus(SignedConsensusMsg::Proposal(signed))
+            ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(signed))
         }
-        Message::Liveness(LivenessMsg::Vote(mut vote)) => {
+        ConsensusMessage::Liveness(LivenessMsg::Vote(mut vote)) => {
             vote.message.voter = signer.address();
-            Message::Liveness(LivenessMsg::Vote(signer.sign_vote(vote.message)))
+            ConsensusMessage::Liveness(LivenessMsg::Vote(signer.sign_vote(vote.message)))
         }
         other => other,
     }
@@ -140,7 +146,7 @@ fn sign(message: Message, signer: &Signer) -> Message {
 
 /// Messages and records of a log that runs, to change.
 pub fn examples() -> Vec<Vec<u8>> {
-    let vote = |kind: u8, id: &[u8], address: Address| {
+    let vote = |kind: u8, id: &[u8], address: ValidatorAddress| {
         let mut bytes = vec![2, kind];
         bytes.extend(1_u64.to_be_bytes());
         bytes.extend(0_u32.to_be_bytes());
@@ -177,14 +183,14 @@ pub fn examples() -> Vec<Vec<u8>> {
     ]
 }
 
-fn signer(number: u8) -> Signer {
-    let mut signer = Signer::new(&secret(number).public(), LOG);
+fn signer(number: u8) -> VoteSigner {
+    let mut signer = VoteSigner::new(&secret(number).public(), LOG);
     signer.set_key(Some(voting(number)));
     signer
 }
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number + 1; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number + 1; 32])
 }
 
 fn voting(number: u8) -> Arc<VotingSecret> {
@@ -199,7 +205,7 @@ fn set() -> ServerSet {
 
 #[cfg(test)]
 mod tests {
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
     use crate::fuzzing::changed;
@@ -207,7 +213,7 @@ mod tests {
     #[test]
     fn examples_are_messages_or_records() {
         for (i, bytes) in examples().into_iter().enumerate() {
-            let is_message = Message::parse(&Bytes::from(bytes.clone())).is_ok();
+            let is_message = ConsensusMessage::parse(&Bytes::from(bytes.clone())).is_ok();
             assert!(is_message || parse_record(&bytes).is_ok(), "example {i}");
             assert_eq!(is_message && i < 9, i < 9, "example {i}");
         }
@@ -229,7 +235,7 @@ mod tests {
     fn changed_messages_and_records_have_one_encoding_and_stop_nothing() {
         let examples = examples();
         sim::run_seeds(400, |seed| {
-            let mut random = Rng::new(seed);
+            let mut random = SeededRng::new(seed);
             let mut bytes = || {
                 let example = &examples[random.index(examples.len())];
                 changed(example, &mut random)
@@ -239,16 +245,18 @@ mod tests {
                 round_trip(bytes);
             }
             replay(all[..2].to_vec());
-            let steps: Vec<Step> = (0..20)
+            let steps: Vec<ConsensusFuzzStep> = (0..20)
                 .map(|_| match random.below(8) {
-                    0 => Step::Wait(400),
-                    1 => Step::Submit(b"entry".to_vec()),
-                    2 => Step::Greet(2),
-                    3 => Step::Message(
+                    0 => ConsensusFuzzStep::Wait(400),
+                    1 => ConsensusFuzzStep::Submit(b"entry".to_vec()),
+                    2 => ConsensusFuzzStep::Greet(2),
+                    3 => ConsensusFuzzStep::Message(
                         u8::try_from(random.below(5)).unwrap_or(0),
                         all[random.index(all.len())].clone(),
                     ),
-                    _ => Step::Signed(changed(&examples[random.index(9)], &mut random)),
+                    _ => {
+                        ConsensusFuzzStep::Signed(changed(&examples[random.index(9)], &mut random))
+                    }
                 })
                 .collect();
             agree(&steps);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::context::{Address, MAX_ENTRIES, MAX_VALUE_LEN, Value};
-use crate::protocol::admission::{Admission, EntryCheck, Slot};
-use crate::protocol::wire::Digest;
+use super::context::{LogValue, MAX_ENTRIES, MAX_VALUE_LEN, ValidatorAddress};
+use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
+use crate::protocol::wire::Sha256Digest;
 
 /// The largest number of entries of one server that wait, and of their bytes: none fills the pool.
 const MAX_WAITING: usize = 256;
@@ -24,7 +24,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// An entry is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotTaken {
+pub(crate) enum EntryPoolRefusal {
     /// Too many entries of its server wait.
     Full,
     /// It may not be committed.
@@ -32,32 +32,32 @@ pub(crate) enum NotTaken {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    digest: Digest,
-    source: Address,
+struct PooledEntry {
+    digest: Sha256Digest,
+    source: ValidatorAddress,
     /// When it came.
     since: Duration,
     /// `None` if it may not be committed at this height, but possibly at a later one.
-    slot: Option<Slot>,
+    slot: Option<EntrySlot>,
     entry: Bytes,
 }
 
 /// The entries that wait, oldest first. Of each slot one may be committed at this height.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct EntryPool {
     /// Of this height.
     check: EntryCheck,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PooledEntry>,
     /// The digests of these.
-    digests: BTreeSet<Digest>,
+    digests: BTreeSet<Sha256Digest>,
     /// How many entries and bytes of each server wait.
-    usage: BTreeMap<Address, (usize, usize)>,
+    usage: BTreeMap<ValidatorAddress, (usize, usize)>,
     /// What was committed lately, and when.
-    committed: VecDeque<(Duration, Digest)>,
-    remembered: BTreeSet<Digest>,
+    committed: VecDeque<(Duration, Sha256Digest)>,
+    remembered: BTreeSet<Sha256Digest>,
 }
 
-impl Pool {
+impl EntryPool {
     pub(super) fn new(check: EntryCheck) -> Self {
         Self {
             check,
@@ -74,15 +74,15 @@ impl Pool {
         self.check = check;
         let mut slots = BTreeSet::new();
         self.waiting.retain_mut(|waiting| match self.check.check(&waiting.entry) {
-            Admission::Admitted(slot) => {
+            EntryAdmission::Admitted(slot) => {
                 waiting.slot = Some(slot);
                 slots.insert(slot)
             }
-            Admission::Later => {
+            EntryAdmission::Later => {
                 waiting.slot = None;
                 waiting.since + MAX_WAIT > now
             }
-            Admission::Refused => false,
+            EntryAdmission::Refused => false,
         });
         self.count();
     }
@@ -93,11 +93,11 @@ impl Pool {
     /// When it may not be committed, or too many of that server wait.
     pub(super) fn add(
         &mut self,
-        source: Address,
+        source: ValidatorAddress,
         entry: Bytes,
         now: Duration,
-    ) -> Result<(), NotTaken> {
-        let digest = Digest::of(&[&entry]);
+    ) -> Result<(), EntryPoolRefusal> {
+        let digest = Sha256Digest::of(&[&entry]);
         self.forget(now);
         if self.digests.contains(&digest) || self.remembered.contains(&digest) {
             return Ok(());
@@ -106,7 +106,7 @@ impl Pool {
         if slot.is_some() && self.waiting.iter().any(|waiting| waiting.slot == slot) {
             return Ok(());
         }
-        self.insert(Waiting { digest, source, since: now, slot, entry })
+        self.insert(PooledEntry { digest, source, since: now, slot, entry })
     }
 
     /// Adds an entry that was submitted here: it is committed again if it was before, and replaces
@@ -116,11 +116,11 @@ impl Pool {
     /// When it may not be committed, or too many wait that were submitted here.
     pub(super) fn submit(
         &mut self,
-        own: Address,
+        own: ValidatorAddress,
         entry: Bytes,
         now: Duration,
-    ) -> Result<bool, NotTaken> {
-        let digest = Digest::of(&[&entry]);
+    ) -> Result<bool, EntryPoolRefusal> {
+        let digest = Sha256Digest::of(&[&entry]);
         let mut known = self.waiting.iter().filter(|waiting| waiting.digest == digest);
         if known.any(|waiting| waiting.source == own) {
             return Ok(false);
@@ -129,21 +129,21 @@ impl Pool {
         // Another server may have sent it, or another one of its slot, to this server only.
         self.waiting.retain(|it| it.digest != digest && (slot.is_none() || it.slot != slot));
         self.count();
-        self.insert(Waiting { digest, source: own, since: now, slot, entry }).map(|()| true)
+        self.insert(PooledEntry { digest, source: own, since: now, slot, entry }).map(|()| true)
     }
 
-    fn slot(&self, entry: &[u8]) -> Result<Option<Slot>, NotTaken> {
+    fn slot(&self, entry: &[u8]) -> Result<Option<EntrySlot>, EntryPoolRefusal> {
         match self.check.check(entry) {
-            Admission::Admitted(slot) => Ok(Some(slot)),
-            Admission::Later => Ok(None),
-            Admission::Refused => Err(NotTaken::Refused),
+            EntryAdmission::Admitted(slot) => Ok(Some(slot)),
+            EntryAdmission::Later => Ok(None),
+            EntryAdmission::Refused => Err(EntryPoolRefusal::Refused),
         }
     }
 
-    fn insert(&mut self, new: Waiting) -> Result<(), NotTaken> {
+    fn insert(&mut self, new: PooledEntry) -> Result<(), EntryPoolRefusal> {
         let (number, bytes) = self.usage.entry(new.source).or_default();
         if *number == MAX_WAITING || *bytes + new.entry.len() > MAX_WAITING_BYTES {
-            return Err(NotTaken::Full);
+            return Err(EntryPoolRefusal::Full);
         }
         *number += 1;
         *bytes += new.entry.len();
@@ -154,10 +154,10 @@ impl Pool {
 
     /// Whether all entries of a value may be committed at this height, in slots of their own; and
     /// how many of them this server had not checked before.
-    pub(super) fn admits(&self, value: &Value) -> (bool, usize) {
+    pub(super) fn admits(&self, value: &LogValue) -> (bool, usize) {
         let (mut slots, mut checked) = (BTreeSet::new(), 0);
         for entry in value.entries() {
-            let digest = Digest::of(&[&entry]);
+            let digest = Sha256Digest::of(&[&entry]);
             let known = self.digests.contains(&digest);
             let known = known.then(|| self.waiting.iter().find(|it| it.digest == digest));
             let slot = known.flatten().map_or_else(
@@ -184,25 +184,25 @@ impl Pool {
         self.admitted().count()
     }
 
-    fn admitted(&self) -> impl Iterator<Item = &Waiting> {
+    fn admitted(&self) -> impl Iterator<Item = &PooledEntry> {
         self.waiting.iter().filter(|waiting| waiting.slot.is_some())
     }
 
     /// The entries that this server has submitted, oldest first.
-    pub(super) fn of(&self, source: Address) -> impl Iterator<Item = &Bytes> {
+    pub(super) fn of(&self, source: ValidatorAddress) -> impl Iterator<Item = &Bytes> {
         let own = self.waiting.iter().filter(move |waiting| waiting.source == source);
         own.map(|waiting| &waiting.entry)
     }
 
     /// Since when the oldest entry of a server has waited that may be committed at this height. Of
     /// the others many never are, as what was submitted for a refresh that is over.
-    pub(super) fn oldest_of(&self, source: Address) -> Option<Duration> {
+    pub(super) fn oldest_of(&self, source: ValidatorAddress) -> Option<Duration> {
         self.admitted().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
     /// As many entries as fit in one value: servers take turns, each with its oldest first.
     pub(super) fn batch(&self) -> Vec<Bytes> {
-        let mut turns = BTreeMap::<Address, usize>::new();
+        let mut turns = BTreeMap::<ValidatorAddress, usize>::new();
         let mut entries = Vec::new();
         for waiting in self.admitted() {
             let turn = turns.entry(waiting.source).or_default();
@@ -223,9 +223,9 @@ impl Pool {
     }
 
     /// Removes what was committed, and remembers it.
-    pub(super) fn committed(&mut self, value: &Value, now: Duration) {
+    pub(super) fn committed(&mut self, value: &LogValue, now: Duration) {
         let digests: BTreeSet<_> =
-            value.entries().iter().map(|entry| Digest::of(&[entry])).collect();
+            value.entries().iter().map(|entry| Sha256Digest::of(&[entry])).collect();
         self.waiting.retain(|waiting| !digests.contains(&waiting.digest));
         self.count();
         for digest in digests {
@@ -262,8 +262,8 @@ impl Pool {
 mod tests {
     use super::*;
 
-    const OWN: Address = Address([1; 32]);
-    const OTHER: Address = Address([2; 32]);
+    const OWN: ValidatorAddress = ValidatorAddress([1; 32]);
+    const OTHER: ValidatorAddress = ValidatorAddress([2; 32]);
 
     fn entry(text: &str) -> Bytes {
         Bytes::from(text.to_owned())
@@ -271,19 +271,19 @@ mod tests {
 
     #[test]
     fn one_server_does_not_fill_the_pool() {
-        let mut pool = Pool::new(EntryCheck::anything());
+        let mut pool = EntryPool::new(EntryCheck::anything());
         for number in 0..MAX_WAITING {
             pool.add(OTHER, entry(&format!("{number}")), Duration::ZERO).unwrap();
         }
-        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(NotTaken::Full));
+        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(EntryPoolRefusal::Full));
         assert_eq!(pool.submit(OWN, entry("one more"), Duration::ZERO), Ok(true));
         // Nor with the bytes of few.
-        let mut pool = Pool::new(EntryCheck::anything());
+        let mut pool = EntryPool::new(EntryCheck::anything());
         for number in 0..4 {
-            let large = vec![number; crate::protocol::agreed::MAX_ENTRY_LEN];
+            let large = vec![number; crate::protocol::log_types::MAX_ENTRY_LEN];
             pool.add(OTHER, large.into(), Duration::ZERO).unwrap();
         }
-        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(NotTaken::Full));
+        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(EntryPoolRefusal::Full));
         // One of the largest length fits in a value; with their lengths, two do not.
         assert_eq!(pool.batch().len(), 1);
     }
@@ -291,7 +291,7 @@ mod tests {
     /// What can be committed at a later height only, if at all, does not wait for this one.
     #[test]
     fn entries_of_other_heights_do_not_wait() {
-        let mut pool = Pool::new(EntryCheck::new(|_| Admission::Later));
+        let mut pool = EntryPool::new(EntryCheck::new(|_| EntryAdmission::Later));
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!((pool.len(), pool.oldest_of(OWN)), (0, None));
         pool.begin(EntryCheck::anything(), Duration::ZERO);
@@ -300,10 +300,10 @@ mod tests {
 
     #[test]
     fn late_copies_are_dropped_and_own_entries_are_committed_again() {
-        let mut pool = Pool::new(EntryCheck::anything());
+        let mut pool = EntryPool::new(EntryCheck::anything());
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(false));
-        let value = Value::new(OWN, &pool.batch()).unwrap();
+        let value = LogValue::new(OWN, &pool.batch()).unwrap();
         pool.committed(&value, Duration::ZERO);
         pool.add(OTHER, entry("a"), MEMORY).unwrap();
         assert!(pool.is_empty());
@@ -316,7 +316,7 @@ mod tests {
     /// Another server that sends this server's entry first does not keep it from being sent to all.
     #[test]
     fn an_entry_that_waits_already_becomes_this_servers_own() {
-        let mut pool = Pool::new(EntryCheck::anything());
+        let mut pool = EntryPool::new(EntryCheck::anything());
         pool.add(OTHER, entry("a"), Duration::ZERO).unwrap();
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!((pool.len(), pool.of(OWN).count(), pool.of(OTHER).count()), (1, 1, 0));
@@ -324,14 +324,14 @@ mod tests {
 
     #[test]
     fn the_age_of_an_own_entry_does_not_depend_on_what_is_committed_meanwhile() {
-        let (mut pool, second) = (Pool::new(EntryCheck::anything()), Duration::from_secs);
+        let (mut pool, second) = (EntryPool::new(EntryCheck::anything()), Duration::from_secs);
         pool.submit(OWN, entry("a"), second(1)).unwrap();
         pool.submit(OWN, entry("b"), second(2)).unwrap();
         pool.submit(OWN, entry("a"), second(9)).unwrap();
         pool.add(OTHER, entry("c"), second(3)).unwrap();
-        pool.committed(&Value::new(OTHER, &[entry("c")]).unwrap(), second(4));
+        pool.committed(&LogValue::new(OTHER, &[entry("c")]).unwrap(), second(4));
         assert_eq!(pool.oldest_of(OWN), Some(second(1)));
-        pool.committed(&Value::new(OTHER, &[entry("a")]).unwrap(), second(5));
+        pool.committed(&LogValue::new(OTHER, &[entry("a")]).unwrap(), second(5));
         assert_eq!(pool.oldest_of(OWN), Some(second(2)));
         assert_eq!(pool.oldest_of(OTHER), None);
     }
@@ -341,20 +341,22 @@ mod tests {
         EntryCheck::new(move |entry| {
             let number = std::str::from_utf8(entry).ok().and_then(|it| it.split_once('/'));
             match number.and_then(|(number, _)| number.parse().ok()) {
-                Some(number) if range.contains(&number) => Admission::Admitted(Slot(number)),
-                Some(number) if number >= range.end => Admission::Later,
-                _ => Admission::Refused,
+                Some(number) if range.contains(&number) => {
+                    EntryAdmission::Admitted(EntrySlot(number))
+                }
+                Some(number) if number >= range.end => EntryAdmission::Later,
+                _ => EntryAdmission::Refused,
             }
         })
     }
 
     #[test]
     fn what_may_not_be_committed_does_not_wait_and_each_slot_has_one_entry() {
-        let mut pool = Pool::new(numbered(2..4));
-        let add = |pool: &mut Pool, text| pool.add(OTHER, entry(text), Duration::ZERO);
-        assert_eq!(add(&mut pool, "junk"), Err(NotTaken::Refused));
-        assert_eq!(add(&mut pool, "1/a"), Err(NotTaken::Refused));
-        assert_eq!(pool.submit(OWN, entry("1/a"), Duration::ZERO), Err(NotTaken::Refused));
+        let mut pool = EntryPool::new(numbered(2..4));
+        let add = |pool: &mut EntryPool, text| pool.add(OTHER, entry(text), Duration::ZERO);
+        assert_eq!(add(&mut pool, "junk"), Err(EntryPoolRefusal::Refused));
+        assert_eq!(add(&mut pool, "1/a"), Err(EntryPoolRefusal::Refused));
+        assert_eq!(pool.submit(OWN, entry("1/a"), Duration::ZERO), Err(EntryPoolRefusal::Refused));
         for text in ["2/a", "2/b", "4/a", "4/b", "3/a"] {
             add(&mut pool, text).unwrap();
         }
@@ -371,11 +373,11 @@ mod tests {
 
     #[test]
     fn a_value_has_only_what_may_be_committed_once_for_each_slot() {
-        let mut pool = Pool::new(numbered(2..4));
+        let mut pool = EntryPool::new(numbered(2..4));
         pool.add(OTHER, entry("2/a"), Duration::ZERO).unwrap();
-        let admits = |pool: &Pool, texts: &[&str]| {
+        let admits = |pool: &EntryPool, texts: &[&str]| {
             let entries: Vec<_> = texts.iter().map(|text| entry(text)).collect();
-            pool.admits(&Value::new(OTHER, &entries).unwrap())
+            pool.admits(&LogValue::new(OTHER, &entries).unwrap())
         };
         assert_eq!(admits(&pool, &["2/a", "3/a"]), (true, 1));
         assert_eq!(admits(&pool, &["2/a", "2/b"]), (false, 1));
@@ -386,11 +388,11 @@ mod tests {
 
     #[test]
     fn servers_take_turns_in_a_value() {
-        let mut pool = Pool::new(EntryCheck::anything());
+        let mut pool = EntryPool::new(EntryCheck::anything());
         for number in 0..MAX_WAITING {
             pool.add(OTHER, entry(&format!("{number}")), Duration::ZERO).unwrap();
         }
-        pool.add(Address([3; 32]), entry("a"), Duration::ZERO).unwrap();
+        pool.add(ValidatorAddress([3; 32]), entry("a"), Duration::ZERO).unwrap();
         pool.submit(OWN, entry("b"), Duration::ZERO).unwrap();
         assert_eq!(pool.batch()[..4], ["0", "a", "b", "1"].map(entry));
     }

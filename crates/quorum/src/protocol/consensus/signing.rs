@@ -12,25 +12,25 @@ use arc_malachitebft_core_types::{
     RoundCertificate, RoundCertificateType, SignedMessage, SignedProposal, SignedVote,
     ThresholdParam, ThresholdParams, VoteType,
 };
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::codec::Put as _;
-use super::context::servers::Servers;
-use super::context::{Address, Context, Proposal, Signature, Vote};
+use super::codec::PutConsensusFields as _;
+use super::context::servers::ConsensusValidatorSet;
+use super::context::{ConsensusContext, Ed25519Signature, Proposal, ValidatorAddress, Vote};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::{Digest, Write as _};
+use crate::protocol::wire::{QuorumWireWrite as _, Sha256Digest};
 
 /// A server that signs in one log, with its voting key.
-pub(crate) struct Signer {
-    address: Address,
+pub(crate) struct VoteSigner {
+    address: ValidatorAddress,
     key: Option<Arc<VotingSecret>>,
-    verifier: Verifier,
+    verifier: VoteVerifier,
 }
 
-impl Signer {
+impl VoteSigner {
     /// The server with this identity key, in the log with this name. It has no voting key yet.
-    pub(crate) fn new(identity: &PublicKey, log: Digest) -> Self {
-        Self { address: Address::of(identity), key: None, verifier: Verifier { log } }
+    pub(crate) fn new(identity: &IdentityPublicKey, log: Sha256Digest) -> Self {
+        Self { address: ValidatorAddress::of(identity), key: None, verifier: VoteVerifier { log } }
     }
 
     /// Signs with this key from now on, in place of the one before.
@@ -39,34 +39,34 @@ impl Signer {
     }
 
     /// Whether its key is the one that counts among these servers.
-    pub(crate) fn is_voter(&self, servers: &Servers) -> bool {
+    pub(crate) fn is_voter(&self, servers: &ConsensusValidatorSet) -> bool {
         let own = self.key.as_ref().map(|key| key.public());
         own.is_some_and(|own| servers.key(&self.address) == Some(&own))
     }
 
     /// The server's address.
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> ValidatorAddress {
         self.address
     }
 
     /// Only servers with a key vote; without one, no signature fits.
-    fn sign(&self, message: &[u8]) -> Signature {
-        Signature(self.key.as_ref().map_or([0; 64], |key| key.sign(message)))
+    fn sign(&self, message: &[u8]) -> Ed25519Signature {
+        Ed25519Signature(self.key.as_ref().map_or([0; 64], |key| key.sign(message)))
     }
 
     /// What checks signatures in the same log.
-    pub(crate) fn verifier(&self) -> Verifier {
+    pub(crate) fn verifier(&self) -> VoteVerifier {
         self.verifier
     }
 
     /// Signs a vote.
-    pub(crate) fn sign_vote(&self, vote: Vote) -> SignedVote<Context> {
+    pub(crate) fn sign_vote(&self, vote: Vote) -> SignedVote<ConsensusContext> {
         let signature = self.sign(&self.verifier.vote_bytes(&vote));
         SignedMessage::new(vote, signature)
     }
 
     /// Signs a proposal.
-    pub(crate) fn sign_proposal(&self, proposal: Proposal) -> SignedProposal<Context> {
+    pub(crate) fn sign_proposal(&self, proposal: Proposal) -> SignedProposal<ConsensusContext> {
         let signature = self.sign(&self.verifier.proposal_bytes(&proposal));
         SignedMessage::new(proposal, signature)
     }
@@ -75,14 +75,14 @@ impl Signer {
 /// Checks signatures and certificates of one log. The same keys may serve several logs: what is
 /// signed contains the log's name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Verifier {
-    log: Digest,
+pub(crate) struct VoteVerifier {
+    log: Sha256Digest,
 }
 
 /// Why a certificate is refused.
-pub(super) type Refusal = CertificateError<Context>;
+pub(super) type CertificateRefusal = CertificateError<ConsensusContext>;
 
-impl Verifier {
+impl VoteVerifier {
     /// The bytes that a voter signs.
     fn vote_bytes(&self, vote: &Vote) -> Vec<u8> {
         let mut bytes = b"sunder-quorum log vote v1\0".to_vec();
@@ -106,8 +106,8 @@ impl Verifier {
     /// Checks the signature of a vote or a proposal.
     pub(super) fn message(
         &self,
-        message: &SignedMessage<Context, ConsensusMsg<Context>>,
-        key: Option<&PublicKey>,
+        message: &SignedMessage<ConsensusContext, ConsensusMsg<ConsensusContext>>,
+        key: Option<&IdentityPublicKey>,
     ) -> bool {
         let bytes = match &message.message {
             ConsensusMsg::Vote(vote) => self.vote_bytes(vote),
@@ -123,9 +123,9 @@ impl Verifier {
     /// When a signer is unknown, signs twice or wrongly, or there are too few.
     pub(crate) fn commit(
         &self,
-        certificate: &CommitCertificate<Context>,
-        servers: &Servers,
-    ) -> Result<(), Refusal> {
+        certificate: &CommitCertificate<ConsensusContext>,
+        servers: &ConsensusValidatorSet,
+    ) -> Result<(), CertificateRefusal> {
         let vote = |voter| Vote {
             kind: VoteType::Precommit,
             height: certificate.height,
@@ -133,7 +133,7 @@ impl Verifier {
             value: NilOrVal::Val(certificate.value_id),
             voter,
         };
-        let mut tally = Tally::new(self, servers);
+        let mut tally = CertificateTally::new(self, servers);
         for CommitSignature { address, signature } in &certificate.commit_signatures {
             tally.add(&vote(*address), signature)?;
         }
@@ -143,11 +143,11 @@ impl Verifier {
     /// Checks a certificate of 2f+1 prevotes for a value.
     pub(super) fn polka(
         &self,
-        certificate: &PolkaCertificate<Context>,
-        servers: &Servers,
-    ) -> Result<(), Refusal> {
-        let mut tally = Tally::new(self, servers);
-        for vote in certificate.votes(&Context) {
+        certificate: &PolkaCertificate<ConsensusContext>,
+        servers: &ConsensusValidatorSet,
+    ) -> Result<(), CertificateRefusal> {
+        let mut tally = CertificateTally::new(self, servers);
+        for vote in certificate.votes(&ConsensusContext) {
             tally.add(&vote.message, &vote.signature)?;
         }
         tally.reached(ThresholdParams::default().quorum)
@@ -157,12 +157,12 @@ impl Verifier {
     /// votes of the round itself.
     pub(super) fn round(
         &self,
-        certificate: &RoundCertificate<Context>,
-        servers: &Servers,
-    ) -> Result<(), Refusal> {
+        certificate: &RoundCertificate<ConsensusContext>,
+        servers: &ConsensusValidatorSet,
+    ) -> Result<(), CertificateRefusal> {
         let precommits = certificate.cert_type == RoundCertificateType::Precommit;
-        let mut tally = Tally::new(self, servers);
-        for vote in certificate.votes(&Context) {
+        let mut tally = CertificateTally::new(self, servers);
+        for vote in certificate.votes(&ConsensusContext) {
             if precommits && vote.message.kind == VoteType::Prevote {
                 return Err(CertificateError::InvalidVoteType(vote.message.voter));
             }
@@ -174,19 +174,19 @@ impl Verifier {
 }
 
 /// Counts the voters of a certificate.
-struct Tally<'a> {
-    verifier: &'a Verifier,
-    servers: &'a Servers,
-    seen: BTreeSet<Address>,
+struct CertificateTally<'a> {
+    verifier: &'a VoteVerifier,
+    servers: &'a ConsensusValidatorSet,
+    seen: BTreeSet<ValidatorAddress>,
 }
 
-impl<'a> Tally<'a> {
-    fn new(verifier: &'a Verifier, servers: &'a Servers) -> Self {
+impl<'a> CertificateTally<'a> {
+    fn new(verifier: &'a VoteVerifier, servers: &'a ConsensusValidatorSet) -> Self {
         Self { verifier, servers, seen: BTreeSet::new() }
     }
 
     /// Counts a vote whose signature is right, and refuses the certificate for any other.
-    fn add(&mut self, vote: &Vote, signature: &Signature) -> Result<(), Refusal> {
+    fn add(&mut self, vote: &Vote, signature: &Ed25519Signature) -> Result<(), CertificateRefusal> {
         if !self.seen.insert(vote.voter) {
             return Err(CertificateError::DuplicateVote(vote.voter));
         }
@@ -201,7 +201,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Whether the votes suffice.
-    fn reached(&self, threshold: ThresholdParam) -> Result<(), Refusal> {
+    fn reached(&self, threshold: ThresholdParam) -> Result<(), CertificateRefusal> {
         let signed = self.seen.len() as u64;
         let total = self.servers.len() as u64;
         if threshold.is_met(signed, total) {

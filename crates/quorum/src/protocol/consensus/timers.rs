@@ -6,9 +6,9 @@ use arc_malachitebft_core_types::Timeout;
 
 /// Timers that run: a handful at most. Times count from any fixed moment.
 #[derive(Debug, Default)]
-pub(super) struct Timers(Vec<(Duration, Timeout)>);
+pub(super) struct ConsensusTimers(Vec<(Duration, Timeout)>);
 
-impl Timers {
+impl ConsensusTimers {
     /// Starts a timer, again if it runs already.
     pub(super) fn start(&mut self, timeout: Timeout, at: Duration) {
         self.cancel(timeout);

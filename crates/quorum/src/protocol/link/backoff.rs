@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 /// The longest pause before the first attempt after a failure.
 const FIRST: Duration = Duration::from_millis(50);
@@ -19,13 +19,13 @@ const STABLE: Duration = Duration::from_secs(5);
 
 /// Whether the server with the key `own` connects to the one with the key `peer`, which else
 /// connects to it: that with the smaller key does, so that there is one connection.
-pub(crate) fn dials(own: &PublicKey, peer: &PublicKey) -> bool {
+pub(crate) fn dials(own: &IdentityPublicKey, peer: &IdentityPublicKey) -> bool {
     own.to_bytes() < peer.to_bytes()
 }
 
 /// How an attempt to connect has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum ConnectAttemptEnd {
     /// With a link, which has lasted this long.
     Lasted(Duration),
     /// The other end expects no connection.
@@ -36,18 +36,18 @@ pub(crate) enum Attempt {
 
 /// The pauses between the attempts to connect to one server.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub(crate) struct ReconnectBackoff {
     failures: u32,
 }
 
-impl Backoff {
+impl ReconnectBackoff {
     /// The pause after an attempt with this end. It is between half of the longest one and all of
     /// it, as `random` decides, so that servers that have started together do not connect together.
-    pub(crate) fn pause(&mut self, ended: Attempt, random: u8) -> Duration {
-        if matches!(ended, Attempt::Lasted(time) if time >= STABLE) {
+    pub(crate) fn pause(&mut self, ended: ConnectAttemptEnd, random: u8) -> Duration {
+        if matches!(ended, ConnectAttemptEnd::Lasted(time) if time >= STABLE) {
             self.failures = 0;
         }
-        let limit = if ended == Attempt::Refused { LONGEST_REFUSED } else { LONGEST };
+        let limit = if ended == ConnectAttemptEnd::Refused { LONGEST_REFUSED } else { LONGEST };
         let longest = FIRST.saturating_mul(1 << self.failures.min(9)).min(limit);
         self.failures = self.failures.saturating_add(1);
         longest / 2 + longest * u32::from(random) / 512
@@ -71,14 +71,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_second_and_start_again_after_a_lasting_link() {
-        let mut backoff = Backoff::default();
+        let mut backoff = ReconnectBackoff::default();
         let mut pauses = |ended, random| backoff.pause(ended, random).as_millis();
-        let failed = Attempt::Failed;
+        let failed = ConnectAttemptEnd::Failed;
         assert_eq!([pauses(failed, 0), pauses(failed, 0), pauses(failed, 0)], [25, 50, 100]);
         let many: Vec<_> = (0..300).map(|_| pauses(failed, 255)).collect();
         assert!(many.last().is_some_and(|last| (990..=1000).contains(last)), "{many:?}");
-        assert_eq!(pauses(Attempt::Refused, 0), 7500);
-        assert_eq!(pauses(Attempt::Lasted(Duration::from_secs(1)), 0), 500);
-        assert_eq!(pauses(Attempt::Lasted(STABLE), 0), 25);
+        assert_eq!(pauses(ConnectAttemptEnd::Refused, 0), 7500);
+        assert_eq!(pauses(ConnectAttemptEnd::Lasted(Duration::from_secs(1)), 0), 500);
+        assert_eq!(pauses(ConnectAttemptEnd::Lasted(STABLE), 0), 25);
     }
 }

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use keys::SecretKey;
-use keys::noise::Ephemeral;
+use keys::IdentitySecretKey;
+use keys::noise::EphemeralKey;
 use zeroize::Zeroizing;
 
-use super::handshake::{CONFIRM_LEN, Dialer, HELLO_LEN, REPLY_LEN, Session, Unconfirmed, answer};
-use super::lanes::{Lane, MAX_CHUNK_LEN, Topic};
-use super::records::Link;
+use super::handshake::{
+    CONFIRM_LEN, HELLO_LEN, LinkDialer, LinkSession, REPLY_LEN, UnconfirmedLink, answer,
+};
+use super::lanes::{LinkLane, LinkTopic, MAX_CHUNK_LEN};
+use super::records::QuorumLink;
 
 /// What happens to a server with a link.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum LinkFuzzStep {
     /// The peer sends a record with this chunk.
     Chunk(Vec<u8>),
     /// The server's program has consumed the oldest message that it has.
@@ -39,7 +41,7 @@ pub fn handshake(bytes: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) {
     for reply_seen in [cut(bytes, &[0; REPLY_LEN]), cut(&change(&reply), &reply)] {
         assert_eq!(dial().0.finish(&reply_seen).is_ok(), reply_seen == reply);
     }
-    let again: Unconfirmed = answered(&hello).0;
+    let again: UnconfirmedLink = answered(&hello).0;
     for (unconfirmed, seen) in [
         (unconfirmed, cut::<CONFIRM_LEN>(bytes, &[0; CONFIRM_LEN])),
         (again, cut(&change(&confirm), &confirm)),
@@ -54,10 +56,11 @@ pub fn handshake(bytes: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) {
 /// If that happens.
 pub fn outsider(messages: &[Vec<u8>], change: impl Fn(&[u8]) -> Vec<u8>) {
     let (one, two) = sessions();
-    let (mut one, mut two) = (Link::new(one, Duration::ZERO), Link::new(two, Duration::ZERO));
+    let (mut one, mut two) =
+        (QuorumLink::new(one, Duration::ZERO), QuorumLink::new(two, Duration::ZERO));
     for message in messages {
         // It may be too long.
-        let _ = one.send(Topic::Signing, Lane::Urgent, message.clone().into());
+        let _ = one.send(LinkTopic::Signing, LinkLane::Urgent, message.clone().into());
     }
     let mut bytes = Vec::new();
     while one.poll_transmit(&mut bytes) {}
@@ -70,13 +73,13 @@ pub fn outsider(messages: &[Vec<u8>], change: impl Fn(&[u8]) -> Vec<u8>) {
 ///
 /// # Panics
 /// If it does not.
-pub fn peer(steps: &[Step]) {
+pub fn peer(steps: &[LinkFuzzStep]) {
     let (mut one, two) = sessions();
-    let mut link = Link::new(two, Duration::ZERO);
+    let mut link = QuorumLink::new(two, Duration::ZERO);
     let (mut now, mut waiting) = (Duration::ZERO, Vec::new());
     for step in steps {
         match step {
-            Step::Chunk(chunk) => {
+            LinkFuzzStep::Chunk(chunk) => {
                 let chunk = &chunk[..chunk.len().min(MAX_CHUNK_LEN)];
                 let mut record = vec![0; 2 + chunk.len() + 16];
                 let len = one.noise.write_message(chunk, &mut record[2..]).expect("it is short");
@@ -89,22 +92,22 @@ pub fn peer(steps: &[Step]) {
                     one.noise.rekey_outgoing();
                 }
                 waiting.extend(std::iter::from_fn(|| link.poll_received()));
-                let unread = |lane: Lane| -> usize {
+                let unread = |lane: LinkLane| -> usize {
                     waiting.iter().filter(|it| it.lane == lane).map(|it| it.bytes.len()).sum()
                 };
-                assert!(unread(Lane::Urgent) <= 8 << 20 && unread(Lane::Bulk) <= 80 << 20);
+                assert!(unread(LinkLane::Urgent) <= 8 << 20 && unread(LinkLane::Bulk) <= 80 << 20);
             }
-            Step::Consume => {
+            LinkFuzzStep::Consume => {
                 if !waiting.is_empty() {
                     let message = waiting.remove(0);
                     link.consumed(message.lane, message.bytes.len());
                 }
             }
-            Step::Send(len) => {
+            LinkFuzzStep::Send(len) => {
                 // Too much may wait.
-                let _ = link.send(Topic::Log, Lane::Urgent, vec![7; (*len).into()].into());
+                let _ = link.send(LinkTopic::Log, LinkLane::Urgent, vec![7; (*len).into()].into());
             }
-            Step::Wait(milliseconds) => {
+            LinkFuzzStep::Wait(milliseconds) => {
                 now += Duration::from_millis((*milliseconds).into());
                 if link.handle_timeout(now).is_err() {
                     return;
@@ -116,27 +119,27 @@ pub fn peer(steps: &[Step]) {
             // What it sends to a peer with this window stays bounded.
             assert!(bytes.len() < 300 << 20);
         }
-        assert!(Lane::ALL.map(|lane| link.queued(lane)).iter().sum::<usize>() <= 16 << 20);
+        assert!(LinkLane::ALL.map(|lane| link.queued(lane)).iter().sum::<usize>() <= 16 << 20);
     }
 }
 
-fn secret(number: u8) -> SecretKey {
-    SecretKey::new(&[number; 32])
+fn secret(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
 }
 
-fn ephemeral(number: u8) -> Ephemeral {
-    Ephemeral(Zeroizing::new([number + 100; 32]))
+fn ephemeral(number: u8) -> EphemeralKey {
+    EphemeralKey(Zeroizing::new([number + 100; 32]))
 }
 
-fn dial() -> (Dialer, [u8; HELLO_LEN]) {
-    Dialer::new(&secret(1), &secret(2).public(), ephemeral(1))
+fn dial() -> (LinkDialer, [u8; HELLO_LEN]) {
+    LinkDialer::new(&secret(1), &secret(2).public(), ephemeral(1))
 }
 
-fn answered(hello: &[u8; HELLO_LEN]) -> (Unconfirmed, [u8; REPLY_LEN]) {
+fn answered(hello: &[u8; HELLO_LEN]) -> (UnconfirmedLink, [u8; REPLY_LEN]) {
     answer(&secret(2), hello, |_| true, ephemeral(2)).expect("a real hello")
 }
 
-fn sessions() -> (Session, Session) {
+fn sessions() -> (LinkSession, LinkSession) {
     let (dialer, hello) = dial();
     let (unconfirmed, reply) = answered(&hello);
     let (one, confirm) = dialer.finish(&reply).expect("the real answer");
@@ -154,7 +157,7 @@ fn cut<const N: usize>(bytes: &[u8], rest: &[u8; N]) -> [u8; N] {
 mod tests {
     use std::cell::RefCell;
 
-    use sim::Rng;
+    use sim::SeededRng;
 
     use super::*;
     use crate::fuzzing::changed;
@@ -162,20 +165,20 @@ mod tests {
     #[test]
     fn changed_bytes_and_wrong_chunks_are_refused() {
         sim::run_seeds(200, |seed| {
-            let random = RefCell::new(Rng::new(seed));
+            let random = RefCell::new(SeededRng::new(seed));
             let change = |bytes: &[u8]| changed(bytes, &mut random.borrow_mut());
             handshake(&change(&[5; HELLO_LEN]), change);
             outsider(&[vec![1; 10], vec![2; 20_000], Vec::new()], change);
             let mut random = random.borrow_mut();
             let mut chunk = || match random.below(9) {
-                0 => Step::Wait(900),
-                1 => Step::Consume,
-                2 => Step::Send(3_000),
-                3 => Step::Chunk(vec![3]),
-                4 => Step::Chunk([&[2, 0, 0, 0, 0][..], &[64]].concat()),
-                5 => Step::Chunk([&[0][..], &[9; 8]].concat()),
-                6 => Step::Chunk(changed(&[4, 1, 0, 0, 0, 3, 1, 2, 3], &mut random)),
-                _ => Step::Chunk(vec![4, 1, 0, 0, 0, 3, 1, 2, 3]),
+                0 => LinkFuzzStep::Wait(900),
+                1 => LinkFuzzStep::Consume,
+                2 => LinkFuzzStep::Send(3_000),
+                3 => LinkFuzzStep::Chunk(vec![3]),
+                4 => LinkFuzzStep::Chunk([&[2, 0, 0, 0, 0][..], &[64]].concat()),
+                5 => LinkFuzzStep::Chunk([&[0][..], &[9; 8]].concat()),
+                6 => LinkFuzzStep::Chunk(changed(&[4, 1, 0, 0, 0, 3, 1, 2, 3], &mut random)),
+                _ => LinkFuzzStep::Chunk(vec![4, 1, 0, 0, 0, 3, 1, 2, 3]),
             };
             peer(&(0..30).map(|_| chunk()).collect::<Vec<_>>());
         });

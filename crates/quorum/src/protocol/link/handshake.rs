@@ -10,8 +10,8 @@
 //!
 //! A refusal is not authenticated. It only helps an operator to find a wrong key.
 
-use keys::noise::{Ephemeral, TAG_LEN};
-use keys::{PublicKey, SecretKey};
+use keys::noise::{EphemeralKey, TAG_LEN};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use snow::{HandshakeState, TransportState};
 
 const MAGIC: &[u8; 8] = b"SNDRLINK";
@@ -32,7 +32,7 @@ pub(crate) const CONFIRM: [u8; 9] = [0; 9];
 
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
+pub enum LinkHandshakeError {
     /// The first bytes are not those of a link.
     #[error("what connects is not a server of a group")]
     NotALink,
@@ -44,13 +44,13 @@ pub enum HandshakeError {
     OtherKeyExpected,
     /// The dialer has proven its key, which is not one of those that may connect.
     #[error("its key {0} is not that of a server that connects here")]
-    Unknown(Box<PublicKey>),
+    Unknown(Box<IdentityPublicKey>),
     /// The dialer has not proven the key that it states.
     #[error("it has not proven its key")]
     NotProven,
     /// The acceptor says that it has another key than expected.
     #[error("the server there says that its key is {0}")]
-    OtherKey(Box<PublicKey>),
+    OtherKey(Box<IdentityPublicKey>),
     /// The acceptor says that it does not know this server's key.
     #[error("the server there does not expect a connection from this server's key")]
     NotExpected,
@@ -61,36 +61,36 @@ pub enum HandshakeError {
 
 /// What a refusal says.
 #[derive(Clone, Copy)]
-enum Reason {
+enum LinkRefusalReason {
     OtherKey = 1,
     NotExpected = 2,
 }
 
 /// A handshake whose both ends are proven: what encrypts and decrypts records from here on.
-pub(crate) struct Session {
+pub(crate) struct LinkSession {
     pub(super) noise: TransportState,
     /// The other end.
-    pub(crate) peer: PublicKey,
+    pub(crate) peer: IdentityPublicKey,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for LinkSession {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Session").field("peer", &self.peer).finish_non_exhaustive()
+        out.debug_struct("LinkSession").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
 /// The end that has connected, after its hello.
-pub(crate) struct Dialer {
+pub(crate) struct LinkDialer {
     noise: HandshakeState,
-    peer: PublicKey,
+    peer: IdentityPublicKey,
 }
 
-impl Dialer {
+impl LinkDialer {
     /// Begins a handshake with the server that has the key `peer`; also returns the hello.
     pub(crate) fn new(
-        own: &SecretKey,
-        peer: &PublicKey,
-        ephemeral: Ephemeral,
+        own: &IdentitySecretKey,
+        peer: &IdentityPublicKey,
+        ephemeral: EphemeralKey,
     ) -> (Self, [u8; HELLO_LEN]) {
         let mut noise = state(own, Some(peer), ephemeral);
         let mut hello = [0; HELLO_LEN];
@@ -109,45 +109,46 @@ impl Dialer {
     pub(crate) fn finish(
         mut self,
         reply: &[u8; REPLY_LEN],
-    ) -> Result<(Session, [u8; CONFIRM_LEN]), HandshakeError> {
+    ) -> Result<(LinkSession, [u8; CONFIRM_LEN]), LinkHandshakeError> {
         match reply[0] {
             0 => {}
             1 => return Err(self.refused(reply)),
-            _ => return Err(HandshakeError::WrongReply),
+            _ => return Err(LinkHandshakeError::WrongReply),
         }
         let read = self.noise.read_message(&reply[1..], &mut [0; TAG_LEN]);
-        read.map_err(|_| HandshakeError::WrongReply)?;
-        let mut noise = self.noise.into_transport_mode().map_err(|_| HandshakeError::WrongReply)?;
+        read.map_err(|_| LinkHandshakeError::WrongReply)?;
+        let mut noise =
+            self.noise.into_transport_mode().map_err(|_| LinkHandshakeError::WrongReply)?;
         let mut confirm = [0; CONFIRM_LEN];
         let len = CONFIRM_LEN - 2;
         confirm[1] = len.to_le_bytes()[0];
         let written = noise.write_message(&CONFIRM, &mut confirm[2..]);
         debug_assert_eq!(written, Ok(len));
-        Ok((Session { noise, peer: self.peer }, confirm))
+        Ok((LinkSession { noise, peer: self.peer }, confirm))
     }
 
     /// What a refusal says.
-    fn refused(&self, reply: &[u8; REPLY_LEN]) -> HandshakeError {
-        let key = reply[2..].first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+    fn refused(&self, reply: &[u8; REPLY_LEN]) -> LinkHandshakeError {
+        let key = reply[2..].first_chunk().and_then(|key| IdentityPublicKey::from_bytes(key).ok());
         match (reply[1], key) {
-            (1, Some(key)) if key != self.peer => HandshakeError::OtherKey(Box::new(key)),
-            (2, _) => HandshakeError::NotExpected,
-            _ => HandshakeError::WrongReply,
+            (1, Some(key)) if key != self.peer => LinkHandshakeError::OtherKey(Box::new(key)),
+            (2, _) => LinkHandshakeError::NotExpected,
+            _ => LinkHandshakeError::WrongReply,
         }
     }
 }
 
 /// The end that was connected to, after its answer. The hello may be a replay until the first
 /// record has come.
-pub(crate) struct Unconfirmed {
-    session: Session,
+pub(crate) struct UnconfirmedLink {
+    session: LinkSession,
 }
 
 /// A hello that is refused.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedLinkHello {
     /// Why.
-    pub(crate) error: HandshakeError,
+    pub(crate) error: LinkHandshakeError,
     /// The answer, if there is one to give.
     pub(crate) reply: Option<[u8; REPLY_LEN]>,
 }
@@ -157,57 +158,63 @@ pub(crate) struct Refused {
 /// # Errors
 /// When the hello is not one for this server from such a server.
 pub(crate) fn answer(
-    own: &SecretKey,
+    own: &IdentitySecretKey,
     hello: &[u8; HELLO_LEN],
-    known: impl FnOnce(&PublicKey) -> bool,
-    ephemeral: Ephemeral,
-) -> Result<(Unconfirmed, [u8; REPLY_LEN]), Refused> {
-    let silent = |error| Refused { error, reply: None };
-    let refusal = |error, reason| Refused { error, reply: Some(refuse(own, reason)) };
+    known: impl FnOnce(&IdentityPublicKey) -> bool,
+    ephemeral: EphemeralKey,
+) -> Result<(UnconfirmedLink, [u8; REPLY_LEN]), RefusedLinkHello> {
+    let silent = |error| RefusedLinkHello { error, reply: None };
+    let refusal = |error, reason| RefusedLinkHello { error, reply: Some(refuse(own, reason)) };
     if &hello[..8] != MAGIC {
-        return Err(silent(HandshakeError::NotALink));
+        return Err(silent(LinkHandshakeError::NotALink));
     }
     if hello[8] != VERSION {
-        return Err(silent(HandshakeError::Version(hello[8])));
+        return Err(silent(LinkHandshakeError::Version(hello[8])));
     }
     let mut noise = state(own, None, ephemeral);
     let mut identity = [0; KEY_LEN + TAG_LEN];
     if noise.read_message(&hello[9..], &mut identity).is_err() {
-        return Err(refusal(HandshakeError::OtherKeyExpected, Reason::OtherKey));
+        return Err(refusal(LinkHandshakeError::OtherKeyExpected, LinkRefusalReason::OtherKey));
     }
-    let proven = identity.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+    let proven = identity.first_chunk().and_then(|key| IdentityPublicKey::from_bytes(key).ok());
     let proven = proven.filter(|key| noise.get_remote_static() == Some(&key.x25519()));
-    let Some(peer) = proven else { return Err(silent(HandshakeError::NotProven)) };
+    let Some(peer) = proven else { return Err(silent(LinkHandshakeError::NotProven)) };
     if !known(&peer) {
-        return Err(refusal(HandshakeError::Unknown(Box::new(peer)), Reason::NotExpected));
+        return Err(refusal(
+            LinkHandshakeError::Unknown(Box::new(peer)),
+            LinkRefusalReason::NotExpected,
+        ));
     }
     let mut reply = [0; REPLY_LEN];
     if noise.write_message(&[], &mut reply[1..]).is_err() {
         // Its ephemeral key has a small order.
-        return Err(silent(HandshakeError::NotProven));
+        return Err(silent(LinkHandshakeError::NotProven));
     }
-    let noise = noise.into_transport_mode().map_err(|_| silent(HandshakeError::NotProven))?;
-    Ok((Unconfirmed { session: Session { noise, peer } }, reply))
+    let noise = noise.into_transport_mode().map_err(|_| silent(LinkHandshakeError::NotProven))?;
+    Ok((UnconfirmedLink { session: LinkSession { noise, peer } }, reply))
 }
 
-impl Unconfirmed {
+impl UnconfirmedLink {
     /// Ends the handshake with the dialer's first record.
     ///
     /// # Errors
     /// When the record is not that of the end that has sent the hello: it was replayed.
-    pub(crate) fn confirm(mut self, record: &[u8; CONFIRM_LEN]) -> Result<Session, HandshakeError> {
+    pub(crate) fn confirm(
+        mut self,
+        record: &[u8; CONFIRM_LEN],
+    ) -> Result<LinkSession, LinkHandshakeError> {
         let mut plaintext = [0; CONFIRM_LEN];
         let length = usize::from(u16::from_be_bytes([record[0], record[1]]));
         let read = self.session.noise.read_message(&record[2..], &mut plaintext);
         if length == CONFIRM_LEN - 2 && read.is_ok_and(|len| plaintext[..len] == CONFIRM) {
             Ok(self.session)
         } else {
-            Err(HandshakeError::NotProven)
+            Err(LinkHandshakeError::NotProven)
         }
     }
 }
 
-fn refuse(own: &SecretKey, reason: Reason) -> [u8; REPLY_LEN] {
+fn refuse(own: &IdentitySecretKey, reason: LinkRefusalReason) -> [u8; REPLY_LEN] {
     let mut reply = [0; REPLY_LEN];
     (reply[0], reply[1]) = (1, reason as u8);
     reply[2..2 + KEY_LEN].copy_from_slice(&own.public().to_bytes());
@@ -215,7 +222,11 @@ fn refuse(own: &SecretKey, reason: Reason) -> [u8; REPLY_LEN] {
 }
 
 /// The state before the first message, of the dialer if it knows its peer's key.
-fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> HandshakeState {
+fn state(
+    own: &IdentitySecretKey,
+    peer: Option<&IdentityPublicKey>,
+    ephemeral: EphemeralKey,
+) -> HandshakeState {
     keys::noise::handshake(own, peer, MAGIC, ephemeral)
 }
 
@@ -226,31 +237,31 @@ pub(super) mod tests {
     use super::*;
     use crate::log::tests::secret;
 
-    fn ephemeral(byte: u8) -> Ephemeral {
-        Ephemeral(Zeroizing::new([byte; KEY_LEN]))
+    fn ephemeral(byte: u8) -> EphemeralKey {
+        EphemeralKey(Zeroizing::new([byte; KEY_LEN]))
     }
 
-    fn dial(from: u8, to: u8) -> (Dialer, [u8; HELLO_LEN]) {
-        Dialer::new(&secret(from), &secret(to).public(), ephemeral(from + 100))
+    fn dial(from: u8, to: u8) -> (LinkDialer, [u8; HELLO_LEN]) {
+        LinkDialer::new(&secret(from), &secret(to).public(), ephemeral(from + 100))
     }
 
     fn answer_as(
         server: u8,
         hello: &[u8; HELLO_LEN],
         known: u8,
-    ) -> Result<(Unconfirmed, [u8; REPLY_LEN]), Refused> {
+    ) -> Result<(UnconfirmedLink, [u8; REPLY_LEN]), RefusedLinkHello> {
         let known = secret(known).public();
         answer(&secret(server), hello, |key| *key == known, ephemeral(server + 100))
     }
 
     fn refused(
-        answered: Result<(Unconfirmed, [u8; REPLY_LEN]), Refused>,
-    ) -> (HandshakeError, Option<[u8; REPLY_LEN]>) {
+        answered: Result<(UnconfirmedLink, [u8; REPLY_LEN]), RefusedLinkHello>,
+    ) -> (LinkHandshakeError, Option<[u8; REPLY_LEN]>) {
         answered.map(|_| ()).map_err(|refused| (refused.error, refused.reply)).unwrap_err()
     }
 
     /// Both ends of a link.
-    pub(in super::super) fn sessions() -> (Session, Session) {
+    pub(in super::super) fn sessions() -> (LinkSession, LinkSession) {
         let (dialer, hello) = dial(1, 2);
         let (unconfirmed, reply) = answer_as(2, &hello, 1).ok().unwrap();
         let (one, confirm) = dialer.finish(&reply).unwrap();
@@ -285,15 +296,15 @@ pub(super) mod tests {
         // The dialer expects another server.
         let (dialer, hello) = dial(1, 3);
         let (error, reply) = refused(answer_as(2, &hello, 1));
-        assert_eq!(error, HandshakeError::OtherKeyExpected);
+        assert_eq!(error, LinkHandshakeError::OtherKeyExpected);
         let error = dialer.finish(&reply.unwrap()).err().unwrap();
-        assert_eq!(error, HandshakeError::OtherKey(Box::new(secret(2).public())));
+        assert_eq!(error, LinkHandshakeError::OtherKey(Box::new(secret(2).public())));
         // The acceptor does not know the dialer.
         let (dialer, hello) = dial(1, 2);
         let (error, reply) = refused(answer_as(2, &hello, 3));
-        assert_eq!(error, HandshakeError::Unknown(Box::new(secret(1).public())));
+        assert_eq!(error, LinkHandshakeError::Unknown(Box::new(secret(1).public())));
         let error = dialer.finish(&reply.unwrap()).err().unwrap();
-        assert_eq!(error, HandshakeError::NotExpected);
+        assert_eq!(error, LinkHandshakeError::NotExpected);
     }
 
     #[test]
@@ -304,9 +315,9 @@ pub(super) mod tests {
             changed[at] ^= 1;
             let (error, reply) = refused(answer_as(2, &changed, 1));
             match at {
-                0..8 => assert_eq!(error, HandshakeError::NotALink),
-                8 => assert_eq!(error, HandshakeError::Version(VERSION ^ 1)),
-                _ => assert_eq!(error, HandshakeError::OtherKeyExpected),
+                0..8 => assert_eq!(error, LinkHandshakeError::NotALink),
+                8 => assert_eq!(error, LinkHandshakeError::Version(VERSION ^ 1)),
+                _ => assert_eq!(error, LinkHandshakeError::OtherKeyExpected),
             }
             assert_eq!(reply.is_some(), at > 8);
         }
@@ -321,7 +332,7 @@ pub(super) mod tests {
             let (unconfirmed, reply) = answer_as(2, &hello, 1).ok().unwrap();
             let (_, mut confirm) = dialer.finish(&reply).unwrap();
             confirm[at] ^= 1;
-            assert_eq!(unconfirmed.confirm(&confirm).err(), Some(HandshakeError::NotProven));
+            assert_eq!(unconfirmed.confirm(&confirm).err(), Some(LinkHandshakeError::NotProven));
         }
     }
 
@@ -331,9 +342,9 @@ pub(super) mod tests {
         let (dialer, hello) = dial(1, 2);
         let (_, reply) = answer_as(2, &hello, 1).ok().unwrap();
         let (_, confirm) = dialer.finish(&reply).unwrap();
-        let known = |_: &PublicKey| true;
+        let known = |_: &IdentityPublicKey| true;
         let (unconfirmed, _) = answer(&secret(2), &hello, known, ephemeral(77)).ok().unwrap();
-        assert_eq!(unconfirmed.confirm(&confirm).err(), Some(HandshakeError::NotProven));
+        assert_eq!(unconfirmed.confirm(&confirm).err(), Some(LinkHandshakeError::NotProven));
     }
 
     /// A server of the group that states another's key has the X25519 key of its own only.
@@ -345,6 +356,6 @@ pub(super) mod tests {
         hello[8] = VERSION;
         noise.write_message(&secret(3).public().to_bytes(), &mut hello[9..]).unwrap();
         let (error, reply) = refused(answer_as(2, &hello, 3));
-        assert_eq!((error, reply), (HandshakeError::NotProven, None));
+        assert_eq!((error, reply), (LinkHandshakeError::NotProven, None));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const MESSAGE_COST: usize = 512;
 
 /// Which part of the server a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Topic {
+pub enum LinkTopic {
     /// The agreement log.
     Log = 1,
     /// Requests for signatures, and answers.
@@ -40,21 +40,21 @@ pub enum Topic {
     Refresh = 3,
 }
 
-impl Topic {
+impl LinkTopic {
     /// All topics.
     pub const ALL: [Self; 3] = [Self::Log, Self::Signing, Self::Refresh];
 }
 
 /// How a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
+pub enum LinkLane {
     /// Before all of the other lane; at most [`MAX_URGENT_LEN`].
     Urgent,
     /// At most [`MAX_MESSAGE_LEN`].
     Bulk,
 }
 
-impl Lane {
+impl LinkLane {
     pub(crate) const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
 
     fn max_len(self) -> usize {
@@ -62,7 +62,7 @@ impl Lane {
     }
 
     /// How much a sender may have sent that is not consumed. The receiver may keep back an eighth
-    /// (see [`Incoming::consumed`]); a message of the largest length fits in the rest.
+    /// (see [`IncomingLanes::consumed`]); a message of the largest length fits in the rest.
     fn window(self) -> usize {
         [8 << 20, 80 << 20][self as usize]
     }
@@ -79,7 +79,7 @@ fn cost(len: usize) -> usize {
 
 /// A message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
+pub enum LinkSendError {
     /// There is no link to this server now.
     #[error("there is no link to the server")]
     Down,
@@ -93,7 +93,7 @@ pub enum SendError {
 
 /// A peer has sent what is not a chunk, or too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaneError {
+pub enum LinkLaneError {
     /// A chunk has an impossible form.
     #[error("a malformed chunk of kind {0}")]
     Malformed(u8),
@@ -120,17 +120,17 @@ const CONTINUE: u8 = 6; // and 7: of the bulk lane
 
 /// What is to be sent.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingLanes {
     ping: Option<u64>,
     pong: Option<u64>,
     rekey: bool,
     credit: [usize; 2],
-    lanes: [Sending; 2],
+    lanes: [OutgoingLane; 2],
 }
 
 #[derive(Debug)]
-struct Sending {
-    messages: VecDeque<(Topic, Bytes)>,
+struct OutgoingLane {
+    messages: VecDeque<(LinkTopic, Bytes)>,
     /// How much of the first message is sent.
     sent: usize,
     /// The cost of all messages.
@@ -139,28 +139,33 @@ struct Sending {
     credit: usize,
 }
 
-impl Default for Outgoing {
+impl Default for OutgoingLanes {
     fn default() -> Self {
-        let lanes = Lane::ALL.map(|lane| {
+        let lanes = LinkLane::ALL.map(|lane| {
             let credit = lane.window();
-            Sending { messages: VecDeque::new(), sent: 0, queued: 0, credit }
+            OutgoingLane { messages: VecDeque::new(), sent: 0, queued: 0, credit }
         });
         Self { ping: None, pong: None, rekey: false, credit: [0; 2], lanes }
     }
 }
 
-impl Outgoing {
+impl OutgoingLanes {
     /// Queues a message.
     ///
     /// # Errors
     /// When it is too long, or too much waits already.
-    pub(super) fn push(&mut self, topic: Topic, lane: Lane, bytes: Bytes) -> Result<(), SendError> {
+    pub(super) fn push(
+        &mut self,
+        topic: LinkTopic,
+        lane: LinkLane,
+        bytes: Bytes,
+    ) -> Result<(), LinkSendError> {
         let sending = &mut self.lanes[lane as usize];
         if bytes.len() > lane.max_len() {
-            return Err(SendError::TooLong(bytes.len()));
+            return Err(LinkSendError::TooLong(bytes.len()));
         }
         if sending.queued + cost(bytes.len()) > lane.max_queued() {
-            return Err(SendError::Full);
+            return Err(LinkSendError::Full);
         }
         sending.queued += cost(bytes.len());
         sending.messages.push_back((topic, bytes));
@@ -182,7 +187,7 @@ impl Outgoing {
     }
 
     /// Allows the peer to send so much more on a lane.
-    pub(super) fn give_credit(&mut self, lane: Lane, amount: usize) {
+    pub(super) fn give_credit(&mut self, lane: LinkLane, amount: usize) {
         self.credit[lane as usize] += amount;
     }
 
@@ -190,15 +195,19 @@ impl Outgoing {
     ///
     /// # Errors
     /// When it is more than the window.
-    pub(super) fn take_credit(&mut self, lane: Lane, amount: usize) -> Result<(), LaneError> {
+    pub(super) fn take_credit(
+        &mut self,
+        lane: LinkLane,
+        amount: usize,
+    ) -> Result<(), LinkLaneError> {
         let sending = &mut self.lanes[lane as usize];
         let credit = sending.credit.checked_add(amount).filter(|credit| *credit <= lane.window());
-        sending.credit = credit.ok_or(LaneError::Credit)?;
+        sending.credit = credit.ok_or(LinkLaneError::Credit)?;
         Ok(())
     }
 
     /// How many bytes wait on a lane.
-    pub(super) fn queued(&self, lane: Lane) -> usize {
+    pub(super) fn queued(&self, lane: LinkLane) -> usize {
         self.lanes[lane as usize].queued
     }
 
@@ -216,7 +225,7 @@ impl Outgoing {
                 return Some(false);
             }
         }
-        for lane in Lane::ALL {
+        for lane in LinkLane::ALL {
             // The largest window is less than 2^32.
             if let amount @ 1.. = std::mem::take(&mut self.credit[lane as usize])
                 && let Ok(amount) = u32::try_from(amount)
@@ -226,20 +235,20 @@ impl Outgoing {
                 return Some(false);
             }
         }
-        let lane = Lane::ALL.into_iter().find(|&lane| self.lanes[lane as usize].is_ready())?;
+        let lane = LinkLane::ALL.into_iter().find(|&lane| self.lanes[lane as usize].is_ready())?;
         self.lanes[lane as usize].write(lane, chunk);
         Some(false)
     }
 }
 
-impl Sending {
+impl OutgoingLane {
     /// Whether the first message may go on, or begin.
     fn is_ready(&self) -> bool {
         let first = self.messages.front();
         first.is_some_and(|(_, bytes)| self.sent > 0 || cost(bytes.len()) <= self.credit)
     }
 
-    fn write(&mut self, lane: Lane, chunk: &mut Vec<u8>) {
+    fn write(&mut self, lane: LinkLane, chunk: &mut Vec<u8>) {
         let Some((topic, bytes)) = self.messages.front() else { return };
         if self.sent == 0 {
             self.credit -= cost(bytes.len());
@@ -261,34 +270,34 @@ impl Sending {
 }
 
 /// A message that has arrived, which is wiped when its bytes are dropped. Its sender gets credit
-/// when [`Incoming::consumed`] is told of it.
+/// when [`IncomingLanes::consumed`] is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Received {
-    pub(crate) topic: Topic,
-    pub(crate) lane: Lane,
+pub(crate) struct LaneMessage {
+    pub(crate) topic: LinkTopic,
+    pub(crate) lane: LinkLane,
     pub(crate) bytes: Bytes,
 }
 
 /// What a chunk says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum ReceivedChunk {
     Ping(u64),
     Pong(u64),
-    Credit(Lane, usize),
+    Credit(LinkLane, usize),
     /// The peer's key changes after this chunk.
     Rekey,
-    Message(Received),
+    Message(LaneMessage),
     /// A part of a message.
     Part,
 }
 
 /// What arrives.
 #[derive(Debug, Default)]
-pub(super) struct Incoming([Receiving; 2]);
+pub(super) struct IncomingLanes([IncomingLane; 2]);
 
 #[derive(Debug, Default)]
-struct Receiving {
-    partial: Option<Partial>,
+struct IncomingLane {
+    partial: Option<PartialLaneMessage>,
     /// The cost of what has arrived and is not consumed.
     unconsumed: usize,
     /// The cost of what is consumed, and for which the peer has no credit yet.
@@ -296,50 +305,50 @@ struct Receiving {
 }
 
 #[derive(Debug)]
-struct Partial {
-    topic: Topic,
+struct PartialLaneMessage {
+    topic: LinkTopic,
     len: usize,
     /// It may contain secrets.
     bytes: Zeroizing<Vec<u8>>,
 }
 
-impl Incoming {
+impl IncomingLanes {
     /// Reads a chunk.
     ///
     /// # Errors
     /// When it is malformed, or there is more than the window allows. The link must be closed.
-    pub(super) fn handle_chunk(&mut self, chunk: &[u8]) -> Result<Arrival, LaneError> {
-        let (&kind, rest) = chunk.split_first().ok_or(LaneError::Empty)?;
-        let malformed = LaneError::Malformed(kind);
+    pub(super) fn handle_chunk(&mut self, chunk: &[u8]) -> Result<ReceivedChunk, LinkLaneError> {
+        let (&kind, rest) = chunk.split_first().ok_or(LinkLaneError::Empty)?;
+        let malformed = LinkLaneError::Malformed(kind);
         let number = || rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed);
         match kind {
-            PING => Ok(Arrival::Ping(number()?)),
-            PONG => Ok(Arrival::Pong(number()?)),
+            PING => Ok(ReceivedChunk::Ping(number()?)),
+            PONG => Ok(ReceivedChunk::Pong(number()?)),
             CREDIT => match rest {
                 [lane @ 0..=1, amount @ ..] => {
                     let amount = amount.try_into().map_err(|_| malformed)?;
-                    let lane = Lane::ALL[usize::from(*lane)];
-                    Ok(Arrival::Credit(lane, u32::from_be_bytes(amount) as usize))
+                    let lane = LinkLane::ALL[usize::from(*lane)];
+                    Ok(ReceivedChunk::Credit(lane, u32::from_be_bytes(amount) as usize))
                 }
                 _ => Err(malformed),
             },
-            REKEY if rest.is_empty() => Ok(Arrival::Rekey),
-            4..=5 => self.begin(Lane::ALL[usize::from(kind - BEGIN)], rest, malformed),
-            6..=7 => self.go_on(Lane::ALL[usize::from(kind - CONTINUE)], rest, malformed),
+            REKEY if rest.is_empty() => Ok(ReceivedChunk::Rekey),
+            4..=5 => self.begin(LinkLane::ALL[usize::from(kind - BEGIN)], rest, malformed),
+            6..=7 => self.go_on(LinkLane::ALL[usize::from(kind - CONTINUE)], rest, malformed),
             _ => Err(malformed),
         }
     }
 
     fn begin(
         &mut self,
-        lane: Lane,
+        lane: LinkLane,
         rest: &[u8],
-        malformed: LaneError,
-    ) -> Result<Arrival, LaneError> {
+        malformed: LinkLaneError,
+    ) -> Result<ReceivedChunk, LinkLaneError> {
         let (&[topic, a, b, c, d], data) = rest.split_first_chunk().ok_or(malformed)?;
-        let topic = Topic::ALL.into_iter().find(|it| *it as u8 == topic).ok_or(malformed)?;
+        let topic = LinkTopic::ALL.into_iter().find(|it| *it as u8 == topic).ok_or(malformed)?;
         // The other topics have no messages that are so long.
-        if lane == Lane::Bulk && topic != Topic::Refresh {
+        if lane == LinkLane::Bulk && topic != LinkTopic::Refresh {
             return Err(malformed);
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -348,24 +357,24 @@ impl Incoming {
             return Err(malformed);
         }
         if len > lane.max_len() {
-            return Err(LaneError::TooLong(len));
+            return Err(LinkLaneError::TooLong(len));
         }
         if receiving.unconsumed + cost(len) > lane.window() {
-            return Err(LaneError::Window);
+            return Err(LinkLaneError::Window);
         }
         receiving.unconsumed += cost(len);
         // Memory is taken as bytes arrive, not as they are announced.
         let bytes = Zeroizing::new(Vec::with_capacity(len.min(2 * MAX_CHUNK_DATA)));
-        receiving.partial = Some(Partial { topic, len, bytes });
+        receiving.partial = Some(PartialLaneMessage { topic, len, bytes });
         receiving.extend(lane, data, malformed)
     }
 
     fn go_on(
         &mut self,
-        lane: Lane,
+        lane: LinkLane,
         data: &[u8],
-        malformed: LaneError,
-    ) -> Result<Arrival, LaneError> {
+        malformed: LinkLaneError,
+    ) -> Result<ReceivedChunk, LinkLaneError> {
         let receiving = &mut self.0[lane as usize];
         if data.is_empty() || receiving.partial.is_none() {
             return Err(malformed);
@@ -375,7 +384,7 @@ impl Incoming {
 
     /// Says that the program has consumed a message; returns the credit that the peer is due. Less
     /// than an eighth of the window is kept back, so that credit is not sent for each message.
-    pub(super) fn consumed(&mut self, lane: Lane, len: usize) -> Option<usize> {
+    pub(super) fn consumed(&mut self, lane: LinkLane, len: usize) -> Option<usize> {
         let receiving = &mut self.0[lane as usize];
         receiving.owed += cost(len);
         let due = receiving.owed >= lane.window() / 8;
@@ -387,13 +396,13 @@ impl Incoming {
     }
 }
 
-impl Receiving {
+impl IncomingLane {
     fn extend(
         &mut self,
-        lane: Lane,
+        lane: LinkLane,
         data: &[u8],
-        malformed: LaneError,
-    ) -> Result<Arrival, LaneError> {
+        malformed: LinkLaneError,
+    ) -> Result<ReceivedChunk, LinkLaneError> {
         let partial = self.partial.as_mut().ok_or(malformed)?;
         let left = partial.len - partial.bytes.len();
         // Only the last chunk of a message may be short: else there could be very many.
@@ -403,16 +412,16 @@ impl Receiving {
         }
         partial.extend(data);
         match self.partial.take_if(|partial| partial.bytes.len() == partial.len) {
-            Some(Partial { topic, bytes, .. }) => {
+            Some(PartialLaneMessage { topic, bytes, .. }) => {
                 let bytes = Bytes::from_owner(bytes);
-                Ok(Arrival::Message(Received { topic, lane, bytes }))
+                Ok(ReceivedChunk::Message(LaneMessage { topic, lane, bytes }))
             }
-            None => Ok(Arrival::Part),
+            None => Ok(ReceivedChunk::Part),
         }
     }
 }
 
-impl Partial {
+impl PartialLaneMessage {
     /// Appends bytes. A buffer that is too short is wiped when its bytes have moved to a longer
     /// one: to one for the whole message when a quarter of it is there, so that the two never take
     /// more than the message.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::handshake::Session;
+use super::handshake::LinkSession;
 use super::lanes::{
-    Arrival, Incoming, Lane, LaneError, MAX_CHUNK_LEN, Outgoing, Received, SendError, Topic,
+    IncomingLanes, LaneMessage, LinkLane, LinkLaneError, LinkSendError, LinkTopic, MAX_CHUNK_LEN,
+    OutgoingLanes, ReceivedChunk,
 };
 
 const TAG_LEN: usize = 16;
@@ -29,7 +30,7 @@ const REKEY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a link has ended by what its peer did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
+pub enum QuorumLinkError {
     /// A record has an impossible length.
     #[error("a record of {0} bytes")]
     Length(usize),
@@ -38,7 +39,7 @@ pub enum LinkError {
     Decrypt,
     /// A chunk is refused.
     #[error(transparent)]
-    Lane(#[from] LaneError),
+    Lane(#[from] LinkLaneError),
     /// Nothing has arrived.
     #[error("nothing has arrived for {} s", .0.as_secs())]
     Silent(Duration),
@@ -46,11 +47,11 @@ pub enum LinkError {
 
 /// One link.
 #[derive(Debug)]
-pub(crate) struct Link {
-    session: Session,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    received: VecDeque<Received>,
+pub(crate) struct QuorumLink {
+    session: LinkSession,
+    outgoing: OutgoingLanes,
+    incoming: IncomingLanes,
+    received: VecDeque<LaneMessage>,
     /// The beginning of a record.
     partial: Vec<u8>,
     /// A chunk. It is wiped after use, and its buffer never moves.
@@ -64,13 +65,13 @@ pub(crate) struct Link {
     round_trip: Option<Duration>,
 }
 
-impl Link {
+impl QuorumLink {
     /// A link whose handshake is complete.
-    pub(crate) fn new(session: Session, now: Duration) -> Self {
+    pub(crate) fn new(session: LinkSession, now: Duration) -> Self {
         Self {
             session,
-            outgoing: Outgoing::default(),
-            incoming: Incoming::default(),
+            outgoing: OutgoingLanes::default(),
+            incoming: IncomingLanes::default(),
             received: VecDeque::new(),
             partial: Vec::new(),
             plaintext: Zeroizing::new(vec![0; MAX_RECORD_LEN]),
@@ -87,12 +88,17 @@ impl Link {
     ///
     /// # Errors
     /// When it is too long, or too much waits already.
-    pub(crate) fn send(&mut self, topic: Topic, lane: Lane, bytes: Bytes) -> Result<(), SendError> {
+    pub(crate) fn send(
+        &mut self,
+        topic: LinkTopic,
+        lane: LinkLane,
+        bytes: Bytes,
+    ) -> Result<(), LinkSendError> {
         self.outgoing.push(topic, lane, bytes)
     }
 
     /// How many bytes wait to be sent on a lane.
-    pub(crate) fn queued(&self, lane: Lane) -> usize {
+    pub(crate) fn queued(&self, lane: LinkLane) -> usize {
         self.outgoing.queued(lane)
     }
 
@@ -105,7 +111,11 @@ impl Link {
     ///
     /// # Errors
     /// When they are not what the peer may send. The link must be closed.
-    pub(crate) fn handle_bytes(&mut self, now: Duration, bytes: &[u8]) -> Result<(), LinkError> {
+    pub(crate) fn handle_bytes(
+        &mut self,
+        now: Duration,
+        bytes: &[u8],
+    ) -> Result<(), QuorumLinkError> {
         let mut rest = bytes;
         while let Some(record) = take_record(&mut self.partial, &mut rest)? {
             self.handle_record(now, &record)?;
@@ -113,36 +123,36 @@ impl Link {
         Ok(())
     }
 
-    fn handle_record(&mut self, now: Duration, record: &[u8]) -> Result<(), LinkError> {
+    fn handle_record(&mut self, now: Duration, record: &[u8]) -> Result<(), QuorumLinkError> {
         let read = self.session.noise.read_message(record, &mut self.plaintext);
-        let len = read.map_err(|_| LinkError::Decrypt)?;
+        let len = read.map_err(|_| QuorumLinkError::Decrypt)?;
         self.heard = now;
         let arrival = self.incoming.handle_chunk(&self.plaintext[..len]);
         self.plaintext[..len].zeroize();
         match arrival? {
-            Arrival::Message(received) => self.received.push_back(received),
-            Arrival::Ping(number) => self.outgoing.pong(number),
-            Arrival::Pong(number) => {
+            ReceivedChunk::Message(received) => self.received.push_back(received),
+            ReceivedChunk::Ping(number) => self.outgoing.pong(number),
+            ReceivedChunk::Pong(number) => {
                 if let Some((_, at)) = self.pinged.take_if(|(pinged, _)| *pinged == number) {
                     self.round_trip = Some(now.saturating_sub(at));
                 }
             }
-            Arrival::Credit(lane, amount) => self.outgoing.take_credit(lane, amount)?,
-            Arrival::Rekey => self.session.noise.rekey_incoming(),
-            Arrival::Part => {}
+            ReceivedChunk::Credit(lane, amount) => self.outgoing.take_credit(lane, amount)?,
+            ReceivedChunk::Rekey => self.session.noise.rekey_incoming(),
+            ReceivedChunk::Part => {}
         }
         Ok(())
     }
 
     /// The next message that has arrived. [`Self::consumed`] must be told when it is not used any
     /// more.
-    pub(crate) fn poll_received(&mut self) -> Option<Received> {
+    pub(crate) fn poll_received(&mut self) -> Option<LaneMessage> {
         self.received.pop_front()
     }
 
     /// Says that a message of this length is not used any more: its sender may send as much again.
     /// Returns whether that is said to the sender now.
-    pub(crate) fn consumed(&mut self, lane: Lane, len: usize) -> bool {
+    pub(crate) fn consumed(&mut self, lane: LinkLane, len: usize) -> bool {
         let credit = self.incoming.consumed(lane, len);
         credit.is_some_and(|credit| {
             self.outgoing.give_credit(lane, credit);
@@ -179,10 +189,10 @@ impl Link {
     ///
     /// # Errors
     /// When the peer has been silent for too long.
-    pub(crate) fn handle_timeout(&mut self, now: Duration) -> Result<(), LinkError> {
+    pub(crate) fn handle_timeout(&mut self, now: Duration) -> Result<(), QuorumLinkError> {
         let silent = now.saturating_sub(self.heard);
         if silent >= SILENCE_TIMEOUT {
-            return Err(LinkError::Silent(silent));
+            return Err(QuorumLinkError::Silent(silent));
         }
         if now >= self.next_ping {
             self.next_ping = now + PING_INTERVAL;
@@ -199,13 +209,16 @@ impl Link {
 }
 
 /// Takes the next record, without its length, from what has arrived.
-fn take_record(partial: &mut Vec<u8>, rest: &mut &[u8]) -> Result<Option<Vec<u8>>, LinkError> {
+fn take_record(
+    partial: &mut Vec<u8>,
+    rest: &mut &[u8],
+) -> Result<Option<Vec<u8>>, QuorumLinkError> {
     if !fill_to(2, partial, rest) {
         return Ok(None);
     }
     let len = usize::from(u16::from_be_bytes([partial[0], partial[1]]));
     if !(TAG_LEN + 1..=MAX_RECORD_LEN).contains(&len) {
-        return Err(LinkError::Length(len));
+        return Err(QuorumLinkError::Length(len));
     }
     Ok(fill_to(2 + len, partial, rest).then(|| {
         let record = partial.split_off(2);
@@ -232,12 +245,12 @@ mod tests {
 
     const START: Duration = Duration::ZERO;
 
-    fn pair() -> (Link, Link) {
+    fn pair() -> (QuorumLink, QuorumLink) {
         let (one, two) = sessions();
-        (Link::new(one, START), Link::new(two, START))
+        (QuorumLink::new(one, START), QuorumLink::new(two, START))
     }
 
-    fn transmit(link: &mut Link) -> Vec<u8> {
+    fn transmit(link: &mut QuorumLink) -> Vec<u8> {
         let mut bytes = Vec::new();
         while link.poll_transmit(&mut bytes) {}
         bytes
@@ -249,7 +262,7 @@ mod tests {
         let messages: Vec<Bytes> =
             (0..20u8).map(|i| vec![i; 1000 * usize::from(i)].into()).collect();
         for message in &messages {
-            one.send(Topic::Refresh, Lane::Bulk, message.clone()).unwrap();
+            one.send(LinkTopic::Refresh, LinkLane::Bulk, message.clone()).unwrap();
         }
         for piece in transmit(&mut one).chunks(777) {
             two.handle_bytes(START, piece).unwrap();
@@ -268,11 +281,11 @@ mod tests {
             one.handle_timeout(now).unwrap();
             let mut rekey = Vec::new();
             one.poll_transmit(&mut rekey);
-            one.send(Topic::Log, Lane::Urgent, Bytes::from_static(b"vote")).unwrap();
+            one.send(LinkTopic::Log, LinkLane::Urgent, Bytes::from_static(b"vote")).unwrap();
             let rest = transmit(&mut one);
             if keeps {
                 two.session.noise.read_message(&rekey[2..], &mut [0]).unwrap();
-                assert_eq!(two.handle_bytes(now, &rest), Err(LinkError::Decrypt));
+                assert_eq!(two.handle_bytes(now, &rest), Err(QuorumLinkError::Decrypt));
             } else {
                 two.handle_bytes(now, &rekey).unwrap();
                 two.handle_bytes(now, &rest).unwrap();
@@ -297,7 +310,7 @@ mod tests {
                 break error;
             }
         };
-        assert_eq!(error, LinkError::Silent(SILENCE_TIMEOUT));
+        assert_eq!(error, QuorumLinkError::Silent(SILENCE_TIMEOUT));
     }
 
     #[test]
@@ -306,7 +319,7 @@ mod tests {
             let (mut one, two) = pair();
             let mut records = Vec::new();
             for _ in 0..2 {
-                one.send(Topic::Log, Lane::Urgent, Bytes::from_static(b"vote")).unwrap();
+                one.send(LinkTopic::Log, LinkLane::Urgent, Bytes::from_static(b"vote")).unwrap();
                 records.push(transmit(&mut one));
             }
             (records, two)
@@ -315,17 +328,17 @@ mod tests {
         for at in 2..records[0].len() {
             let (mut records, mut two) = sent();
             records[0][at] ^= 1;
-            assert_eq!(two.handle_bytes(START, &records[0]), Err(LinkError::Decrypt));
+            assert_eq!(two.handle_bytes(START, &records[0]), Err(QuorumLinkError::Decrypt));
         }
         let (records, mut two) = sent();
         two.handle_bytes(START, &records[0]).unwrap();
-        assert_eq!(two.handle_bytes(START, &records[0]), Err(LinkError::Decrypt));
+        assert_eq!(two.handle_bytes(START, &records[0]), Err(QuorumLinkError::Decrypt));
         let (records, mut two) = sent();
-        assert_eq!(two.handle_bytes(START, &records[1]), Err(LinkError::Decrypt));
+        assert_eq!(two.handle_bytes(START, &records[1]), Err(QuorumLinkError::Decrypt));
         for len in [0, TAG_LEN, MAX_RECORD_LEN + 1] {
             let (_, mut two) = sent();
             let begin = u16::try_from(len).unwrap().to_be_bytes();
-            assert_eq!(two.handle_bytes(START, &begin), Err(LinkError::Length(len)));
+            assert_eq!(two.handle_bytes(START, &begin), Err(QuorumLinkError::Length(len)));
         }
     }
 
@@ -335,7 +348,7 @@ mod tests {
         fn a_truncated_stream_gives_whole_messages(cut in 0..5000usize) {
             let (mut one, mut two) = pair();
             for i in 0..10u8 {
-                one.send(Topic::Log, Lane::Urgent, vec![i; 400].into()).unwrap();
+                one.send(LinkTopic::Log, LinkLane::Urgent, vec![i; 400].into()).unwrap();
             }
             let bytes = transmit(&mut one);
             two.handle_bytes(START, &bytes[..cut.min(bytes.len())]).unwrap();

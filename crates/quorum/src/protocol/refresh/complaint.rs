@@ -2,43 +2,43 @@
 
 use super::dealing;
 use super::entry::Complaint;
-use super::manifest::{Manifest, ciphertext_digest, proofs_digest};
-use super::parameters::Parameters;
+use super::manifest::{DealingManifest, ciphertext_digest, proofs_digest};
+use super::parameters::RefreshParameters;
 use super::possession::parse_elements;
 use super::session::SessionCipher;
 use super::session::SessionPoint;
-use crate::protocol::combination::{Combination, ServerIndex};
-use crate::protocol::group::Group;
-use crate::protocol::wire::Digest;
+use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
+use crate::protocol::group::QuorumGroup;
+use crate::protocol::wire::Sha256Digest;
 
 /// Whether a complaint proves that its dealer is faulty. If it does not, it proves that the
 /// complainant is.
 pub(crate) fn holds(
     complaint: &Complaint,
     by: &Complainant<'_>,
-    old: &Group,
-    parameters: &Parameters,
+    old: &QuorumGroup,
+    parameters: &RefreshParameters,
 ) -> bool {
     is_about_what_was_sent(complaint, by, old) && is_wrong(complaint, by, parameters)
 }
 
 /// Who complains.
 pub(crate) struct Complainant<'a> {
-    pub(crate) run: Digest,
+    pub(crate) run: Sha256Digest,
     pub(crate) index: ServerIndex,
     /// `R_j`
     pub(crate) key: &'a SessionPoint,
-    pub(crate) new: &'a Combination,
+    pub(crate) new: &'a CombinatorialSharing,
 }
 
 /// Whether the dealer sent this ciphertext for these proofs, and K opens it.
-fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Group) -> bool {
+fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &QuorumGroup) -> bool {
     let Complaint { manifest, .. } = complaint;
     let digest = manifest.digest();
     let Some(row) = manifest.labels().position(|label| label == complaint.label) else {
         return false;
     };
-    let delivery = Manifest::delivery(digest, by.index, &complaint.ciphertexts);
+    let delivery = DealingManifest::delivery(digest, by.index, &complaint.ciphertexts);
     manifest.fits(by.run, old.combination())
         && proofs_digest(&complaint.proofs) == manifest.rows[row].1
         && complaint.ciphertexts.len() == manifest.rows.len()
@@ -53,7 +53,7 @@ fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Gro
 }
 
 /// Whether the subshare does not match its proof.
-fn is_wrong(complaint: &Complaint, by: &Complainant<'_>, parameters: &Parameters) -> bool {
+fn is_wrong(complaint: &Complaint, by: &Complainant<'_>, parameters: &RefreshParameters) -> bool {
     let (new, by) = (by.new, by.index);
     if !new.holds(by, complaint.subshare) {
         return false;
@@ -62,7 +62,7 @@ fn is_wrong(complaint: &Complaint, by: &Complainant<'_>, parameters: &Parameters
     let Some(proofs) = parse_elements(&complaint.proofs, count, &parameters.modulus) else {
         return true;
     };
-    let context = Manifest::session_context(complaint.manifest.digest(), by);
+    let context = DealingManifest::session_context(complaint.manifest.digest(), by);
     let cipher = SessionCipher::new(&complaint.agreed, &context);
     let row =
         dealing::open_row(&cipher, complaint.label, &complaint.ciphertext, by, new, parameters);

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use keys::SecretKey;
-use sharing::{Generator, RandomError};
+use keys::IdentitySecretKey;
+use sharing::{RandomError, RandomGenerator};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::manifest::{Manifest, REMAINDER, Round, ciphertext_digest, proofs_digest};
-use super::parameters::Parameters;
-use super::possession::{Witnesses, parse_elements};
+use super::manifest::{DealingManifest, DealingRound, REMAINDER, ciphertext_digest, proofs_digest};
+use super::parameters::RefreshParameters;
+use super::possession::{ShareWitnesses, parse_elements};
 use super::session::{SessionCipher, SessionPoint, SessionSecret, TAG_LEN, mac};
-use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::Element;
-use crate::protocol::share::{SEED_LEN, Seed, Split};
-use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+use crate::protocol::rsa::modulus::RsaElement;
+use crate::protocol::share::{SEED_LEN, ShareExpansionSeed, SplitInteger};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
 /// What all of a dealing's randomness is derived from: a server that restarts repeats its dealing.
 /// Secret.
@@ -27,7 +27,7 @@ impl Drop for DealingSeed {
 }
 
 impl DealingSeed {
-    pub(crate) fn random(generator: &mut Generator) -> Result<Self, RandomError> {
+    pub(crate) fn random(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
         let mut seed = Self([0; 32]);
         generator.fill(&mut seed.0)?;
         Ok(seed)
@@ -56,11 +56,14 @@ impl DealingSeed {
         &self,
         label: Label,
         share: &SecretInteger,
-        new: &Combination,
-        parameters: &Parameters,
-    ) -> Split {
+        new: &CombinatorialSharing,
+        parameters: &RefreshParameters,
+    ) -> SplitInteger {
         let seed = |it: Label| {
-            Seed(mac(&self.0, &[b"subshare", &label.0.to_be_bytes(), &it.0.to_be_bytes()]))
+            ShareExpansionSeed(mac(
+                &self.0,
+                &[b"subshare", &label.0.to_be_bytes(), &it.0.to_be_bytes()],
+            ))
         };
         // With room for all of them: a buffer that grows leaves copies.
         let mut seeds = Vec::with_capacity(new.label_count());
@@ -73,8 +76,8 @@ impl DealingSeed {
         &self,
         label: Label,
         share: &SecretInteger,
-        new: &Combination,
-        parameters: &Parameters,
+        new: &CombinatorialSharing,
+        parameters: &RefreshParameters,
     ) -> Vec<u8> {
         let split = self.split(label, share, new, parameters);
         let proof = |label| parameters.power(&split.share(label)).to_be_bytes();
@@ -87,8 +90,8 @@ impl DealingSeed {
         cipher: &SessionCipher,
         (label, share): (Label, &SecretInteger),
         to: ServerIndex,
-        new: &Combination,
-        parameters: &Parameters,
+        new: &CombinatorialSharing,
+        parameters: &RefreshParameters,
     ) -> Vec<u8> {
         let split = self.split(label, share, new, parameters);
         let mut plaintext = Zeroizing::new(Vec::with_capacity(row_len(new, to, parameters)));
@@ -104,25 +107,29 @@ impl DealingSeed {
     /// The ciphertexts of all rows for a new server, with the dealer's signature.
     pub(crate) fn deliver<'a>(
         &self,
-        digest: Digest,
+        digest: Sha256Digest,
         shares: impl IntoIterator<Item = (Label, &'a SecretInteger)>,
         (to, key): (ServerIndex, &SessionPoint),
-        new: &Combination,
-        parameters: &Parameters,
-        identity: &SecretKey,
-    ) -> Delivery {
+        new: &CombinatorialSharing,
+        parameters: &RefreshParameters,
+        identity: &IdentitySecretKey,
+    ) -> DealingDelivery {
         let agreed = self.ephemeral().agree(key);
-        let cipher = SessionCipher::new(&agreed, &Manifest::session_context(digest, to));
+        let cipher = SessionCipher::new(&agreed, &DealingManifest::session_context(digest, to));
         let seal = |row| self.seal_row(&cipher, row, to, new, parameters);
         let ciphertexts: Vec<_> = shares.into_iter().map(seal).collect();
         let digests: Vec<_> = ciphertexts.iter().map(|it| ciphertext_digest(it)).collect();
-        let signature = identity.sign(&Manifest::delivery(digest, to, &digests));
-        Delivery { ciphertexts, signature }
+        let signature = identity.sign(&DealingManifest::delivery(digest, to, &digests));
+        DealingDelivery { ciphertexts, signature }
     }
 }
 
 /// The length of a row's plaintext for a new server in bytes.
-fn row_len(new: &Combination, server: ServerIndex, parameters: &Parameters) -> usize {
+fn row_len(
+    new: &CombinatorialSharing,
+    server: ServerIndex,
+    parameters: &RefreshParameters,
+) -> usize {
     let len = |label| if label == REMAINDER { parameters.range.encoded_len() } else { SEED_LEN };
     new.labels_of(server).map(len).sum()
 }
@@ -133,19 +140,19 @@ pub(crate) fn open_row(
     label: Label,
     ciphertext: &[u8],
     server: ServerIndex,
-    new: &Combination,
-    parameters: &Parameters,
+    new: &CombinatorialSharing,
+    parameters: &RefreshParameters,
 ) -> Option<Vec<SecretInteger>> {
     if ciphertext.len() != row_len(new, server, parameters) + TAG_LEN {
         return None;
     }
     let plaintext = cipher.open(label, ciphertext)?;
-    let mut reader = Reader::new(&plaintext);
+    let mut reader = QuorumWireReader::new(&plaintext);
     let mut subshare = |label| {
         if label == REMAINDER {
             parameters.range.parse(reader.bytes(parameters.range.encoded_len()).ok()?)
         } else {
-            Some(parameters.range.expand(&Seed(reader.array().ok()?)))
+            Some(parameters.range.expand(&ShareExpansionSeed(reader.array().ok()?)))
         }
     };
     new.labels_of(server).map(&mut subshare).collect()
@@ -153,24 +160,24 @@ pub(crate) fn open_row(
 
 /// The proofs of a dealing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proofs {
-    pub(crate) manifest: Manifest,
-    pub(crate) digest: Digest,
+pub struct DealingProofs {
+    pub(crate) manifest: DealingManifest,
+    pub(crate) digest: Sha256Digest,
     /// p_{t,u} for all u, one after another, for each t of the manifest.
     pub(crate) rows: Vec<Vec<u8>>,
 }
 
-impl Proofs {
+impl DealingProofs {
     /// The proofs of these rows, and their manifest.
     pub(crate) fn new(
-        run: Digest,
+        run: Sha256Digest,
         dealer: ServerIndex,
-        round: Round,
+        round: DealingRound,
         ephemeral: SessionPoint,
         rows: Vec<(Label, Vec<u8>)>,
     ) -> Self {
         let digests = rows.iter().map(|(label, row)| (*label, proofs_digest(row))).collect();
-        let manifest = Manifest { run, dealer, round, ephemeral, rows: digests };
+        let manifest = DealingManifest { run, dealer, round, ephemeral, rows: digests };
         let rows = rows.into_iter().map(|(_, row)| row).collect();
         Self { digest: manifest.digest(), manifest, rows }
     }
@@ -183,19 +190,28 @@ impl Proofs {
     }
 
     /// Reads proofs that match their manifest.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let manifest = Manifest::read(reader)?;
-        let row = |(_, digest): &(Label, Digest)| {
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+        let manifest = DealingManifest::read(reader)?;
+        let row = |(_, digest): &(Label, Sha256Digest)| {
             let row = reader.counted()?;
             let matches = proofs_digest(row) == *digest;
-            if matches { Ok(row.to_vec()) } else { Err(Malformed("proofs are not the manifest's")) }
+            if matches {
+                Ok(row.to_vec())
+            } else {
+                Err(MalformedEncoding("proofs are not the manifest's"))
+            }
         };
         let rows = manifest.rows.iter().map(row).collect::<Result<_, _>>()?;
         Ok(Self { digest: manifest.digest(), manifest, rows })
     }
 
     /// The proofs of a row as numbers.
-    fn elements(&self, row: usize, count: usize, parameters: &Parameters) -> Option<Vec<Element>> {
+    fn elements(
+        &self,
+        row: usize,
+        count: usize,
+        parameters: &RefreshParameters,
+    ) -> Option<Vec<RsaElement>> {
         parse_elements(&self.rows[row], count, &parameters.modulus)
     }
 
@@ -204,8 +220,8 @@ impl Proofs {
         &self,
         label: Label,
         count: usize,
-        parameters: &Parameters,
-    ) -> Option<Vec<Element>> {
+        parameters: &RefreshParameters,
+    ) -> Option<Vec<RsaElement>> {
         let row = self.manifest.labels().position(|it| it == label)?;
         self.elements(row, count, parameters)
     }
@@ -213,13 +229,13 @@ impl Proofs {
 
 /// What a dealer sends to one new server besides the proofs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Delivery {
+pub(crate) struct DealingDelivery {
     /// The ciphertexts of its subshares, by row.
     pub(crate) ciphertexts: Vec<Vec<u8>>,
     pub(crate) signature: [u8; 64],
 }
 
-impl Delivery {
+impl DealingDelivery {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         for ciphertext in &self.ciphertexts {
             out.put_counted(ciphertext);
@@ -228,13 +244,16 @@ impl Delivery {
     }
 
     /// Reads the ciphertexts of `rows` rows.
-    pub(crate) fn read(reader: &mut Reader<'_>, rows: usize) -> Result<Self, Malformed> {
+    pub(crate) fn read(
+        reader: &mut QuorumWireReader<'_>,
+        rows: usize,
+    ) -> Result<Self, MalformedEncoding> {
         let ciphertext = |_| reader.counted().map(<[u8]>::to_vec);
         let ciphertexts = (0..rows).map(ciphertext).collect::<Result<_, _>>()?;
         Ok(Self { ciphertexts, signature: reader.array()? })
     }
 
-    pub(crate) fn digests(&self) -> Vec<Digest> {
+    pub(crate) fn digests(&self) -> Vec<Sha256Digest> {
         self.ciphertexts.iter().map(|it| ciphertext_digest(it)).collect()
     }
 }
@@ -242,8 +261,8 @@ impl Delivery {
 /// A dealing as one new server receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dealing {
-    pub(crate) proofs: Arc<Proofs>,
-    pub(crate) delivery: Arc<Delivery>,
+    pub(crate) proofs: Arc<DealingProofs>,
+    pub(crate) delivery: Arc<DealingDelivery>,
 }
 
 impl Dealing {
@@ -252,9 +271,9 @@ impl Dealing {
         self.delivery.write(out);
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let proofs = Proofs::read(reader)?;
-        let delivery = Delivery::read(reader, proofs.rows.len())?;
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+        let proofs = DealingProofs::read(reader)?;
+        let delivery = DealingDelivery::read(reader, proofs.rows.len())?;
         Ok(Self { proofs: Arc::new(proofs), delivery: Arc::new(delivery) })
     }
 
@@ -262,8 +281,8 @@ impl Dealing {
     pub(crate) fn has_lengths(
         &self,
         to: ServerIndex,
-        new: &Combination,
-        parameters: &Parameters,
+        new: &CombinatorialSharing,
+        parameters: &RefreshParameters,
     ) -> bool {
         let row = new.label_count() * parameters.element_len();
         let ciphertext = row_len(new, to, parameters) + TAG_LEN;
@@ -275,10 +294,10 @@ impl Dealing {
     pub(crate) fn open(
         &self,
         row: usize,
-        receiver: &Receiver<'_>,
+        receiver: &DealingReceiver<'_>,
         cipher: &SessionCipher,
     ) -> Option<Vec<SecretInteger>> {
-        let Receiver { index, new, parameters, .. } = *receiver;
+        let DealingReceiver { index, new, parameters, .. } = *receiver;
         let (label, _) = self.proofs.manifest.rows[row];
         open_row(cipher, label, &self.delivery.ciphertexts[row], index, new, parameters)
     }
@@ -289,20 +308,20 @@ impl Dealing {
     /// If the operating system gives no random bytes.
     pub(crate) fn verify(
         &self,
-        receiver: &Receiver<'_>,
-        witnesses: &Witnesses,
-        generator: &mut Generator,
-    ) -> Result<Verdict, RandomError> {
-        let Receiver { new, parameters, .. } = *receiver;
+        receiver: &DealingReceiver<'_>,
+        witnesses: &ShareWitnesses,
+        generator: &mut RandomGenerator,
+    ) -> Result<DealingVerdict, RandomError> {
+        let DealingReceiver { new, parameters, .. } = *receiver;
         let count = new.label_count();
         let mut rows = Vec::with_capacity(self.proofs.rows.len());
         for (row, label) in self.proofs.manifest.labels().enumerate() {
             let elements = self.proofs.elements(row, count, parameters);
-            let Some(elements) = elements else { return Ok(Verdict::WrongProofs) };
+            let Some(elements) = elements else { return Ok(DealingVerdict::WrongProofs) };
             // Equation 3.4.
             let product = parameters.modulus.product(&elements);
             if !product.has_same_square(witnesses.witness(label)) {
-                return Ok(Verdict::WrongProofs);
+                return Ok(DealingVerdict::WrongProofs);
             }
             rows.push(elements);
         }
@@ -311,7 +330,7 @@ impl Dealing {
         for (row, label) in self.proofs.manifest.labels().enumerate() {
             let first = new.labels_of(receiver.index).next().expect("every server holds shares");
             let Some(opened) = self.open(row, receiver, &cipher) else {
-                return Ok(Verdict::WrongSubshare { label, subshare: first });
+                return Ok(DealingVerdict::WrongSubshare { label, subshare: first });
             };
             subshares.push(opened);
         }
@@ -323,7 +342,7 @@ impl Dealing {
         };
         let all: Vec<_> = (0..rows.len()).flat_map(terms).collect();
         if parameters.are_proofs_of(&all, generator)? {
-            return Ok(Verdict::Right);
+            return Ok(DealingVerdict::Right);
         }
         for (row, label) in self.proofs.manifest.labels().enumerate() {
             let terms = terms(row);
@@ -332,7 +351,7 @@ impl Dealing {
             }
             for (term, subshare) in terms.iter().zip(&labels) {
                 if !parameters.power(term.1).has_same_square(term.0) {
-                    return Ok(Verdict::WrongSubshare { label, subshare: *subshare });
+                    return Ok(DealingVerdict::WrongSubshare { label, subshare: *subshare });
                 }
             }
         }
@@ -342,24 +361,24 @@ impl Dealing {
 
 /// A new server that receives dealings.
 #[derive(Clone, Copy)]
-pub(crate) struct Receiver<'a> {
+pub(crate) struct DealingReceiver<'a> {
     pub(crate) index: ServerIndex,
     pub(crate) session: &'a SessionSecret,
-    pub(crate) new: &'a Combination,
-    pub(crate) parameters: &'a Parameters,
+    pub(crate) new: &'a CombinatorialSharing,
+    pub(crate) parameters: &'a RefreshParameters,
 }
 
-impl Receiver<'_> {
+impl DealingReceiver<'_> {
     /// The key of the ciphertexts of a dealing for this server.
-    pub(crate) fn cipher(&self, proofs: &Proofs) -> SessionCipher {
+    pub(crate) fn cipher(&self, proofs: &DealingProofs) -> SessionCipher {
         let agreed = self.session.agree(&proofs.manifest.ephemeral);
-        SessionCipher::new(&agreed, &Manifest::session_context(proofs.digest, self.index))
+        SessionCipher::new(&agreed, &DealingManifest::session_context(proofs.digest, self.index))
     }
 }
 
 /// What a check of a dealing has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DealingVerdict {
     /// All is right.
     Right,
     /// The proofs are not of a sharing of the shares: no correct server confirms the dealing.

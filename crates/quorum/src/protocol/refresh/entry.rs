@@ -1,14 +1,14 @@
 //! The entries of the agreement log. Each is signed by its author's identity key.
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 
-use super::manifest::Manifest;
+use super::manifest::DealingManifest;
 use super::session::{SessionPoint, SessionProof};
-use crate::protocol::admission::Slot;
+use crate::protocol::admission::EntrySlot;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::group::Group;
+use crate::protocol::group::QuorumGroup;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
-use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
 /// The largest entry in bytes. The witnesses of 13 servers under 4,096 bits have 366,080.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
@@ -17,36 +17,36 @@ const DOMAIN: &[u8] = b"SNDR-QUORUM-ENTRY\0";
 
 /// An entry of the agreement log, of which only the encoding has been checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct LogEntry {
     /// The server that has signed it: of the old group or the new one, according to its body.
     pub(crate) author: ServerIndex,
-    pub(crate) body: Body,
+    pub(crate) body: LogEntryBody,
     /// The message that the author has signed.
     signed: Vec<u8>,
     signature: [u8; 64],
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Body {
+pub(crate) enum LogEntryBody {
     /// An old server's operator asks for a refresh to this group.
-    Approve { epoch: Digest, run: u32, group: Group },
+    Approve { epoch: Sha256Digest, run: u32, group: QuorumGroup },
     /// An old server's operator gives a run up.
-    Cancel { epoch: Digest, run: u32 },
+    Cancel { epoch: Sha256Digest, run: u32 },
     /// A new server's session key `R_j`, and its voting key of the epoch that is to begin.
-    SessionKey { run: Digest, key: SessionPoint, voting: Box<VotingKey> },
+    SessionKey { run: Sha256Digest, key: SessionPoint, voting: Box<VotingKey> },
     /// A dealing that 2f'+1 new servers have confirmed, from its dealer.
-    Proved { manifest: Manifest, confirmations: Vec<(ServerIndex, [u8; 64])> },
+    Proved { manifest: DealingManifest, confirmations: Vec<(ServerIndex, [u8; 64])> },
     /// A new server's evidence that a dealer has sent it a wrong subshare.
-    Complaint { run: Digest, complaint: Box<Complaint> },
+    Complaint { run: Sha256Digest, complaint: Box<Complaint> },
     /// A new server has its shares. The witnesses and the proof of possession are not parsed yet.
-    Computed { run: Digest, witnesses: Vec<u8>, possession: Vec<u8> },
+    Computed { run: Sha256Digest, witnesses: Vec<u8>, possession: Vec<u8> },
     /// A server of the epoch has this voting key, in place of the one that it had.
-    Voting { epoch: Digest, replaced: Option<PublicKey>, voting: Box<VotingKey> },
+    Voting { epoch: Sha256Digest, replaced: Option<IdentityPublicKey>, voting: Box<VotingKey> },
 }
 
 /// Which group the author of an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum RefreshRole {
     /// The old one.
     Old,
     /// The new one.
@@ -56,7 +56,7 @@ pub enum Side {
 /// The evidence of a complaint about one subshare.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Complaint {
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: DealingManifest,
     /// The label t of the row.
     pub(crate) label: Label,
     /// The label u of the wrong subshare. Any that the complainant holds if the ciphertext cannot
@@ -65,7 +65,7 @@ pub(crate) struct Complaint {
     /// The row's proofs.
     pub(crate) proofs: Vec<u8>,
     /// The digests of the complainant's ciphertexts, one for each row, and the dealer's signature.
-    pub(crate) ciphertexts: Vec<Digest>,
+    pub(crate) ciphertexts: Vec<Sha256Digest>,
     pub(crate) delivery: [u8; 64],
     /// The row's ciphertext.
     pub(crate) ciphertext: Vec<u8>,
@@ -74,9 +74,13 @@ pub(crate) struct Complaint {
     pub(crate) proof: SessionProof,
 }
 
-impl Entry {
+impl LogEntry {
     /// An entry signed with its author's identity key.
-    pub(crate) fn new(author: ServerIndex, body: Body, identity: &SecretKey) -> Self {
+    pub(crate) fn new(
+        author: ServerIndex,
+        body: LogEntryBody,
+        identity: &IdentitySecretKey,
+    ) -> Self {
         let mut signed = DOMAIN.to_vec();
         signed.push(author.0);
         body.write(&mut signed);
@@ -93,49 +97,51 @@ impl Entry {
     ///
     /// # Errors
     /// If the bytes are not exactly an entry.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
         if bytes.len() > MAX_ENTRY_LEN {
-            return Err(Malformed("larger than an entry may be"));
+            return Err(MalformedEncoding("larger than an entry may be"));
         }
-        let (body, signature) = bytes.split_last_chunk().ok_or(Malformed("too short"))?;
-        let mut reader = Reader::new(body);
+        let (body, signature) = bytes.split_last_chunk().ok_or(MalformedEncoding("too short"))?;
+        let mut reader = QuorumWireReader::new(body);
         let author = reader.server()?;
-        let parsed = Body::read(&mut reader)?;
+        let parsed = LogEntryBody::read(&mut reader)?;
         reader.finish()?;
         Ok(Self { author, body: parsed, signed: [DOMAIN, body].concat(), signature: *signature })
     }
 
-    pub(crate) fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> RefreshRole {
         match self.body {
-            Body::Approve { .. }
-            | Body::Cancel { .. }
-            | Body::Proved { .. }
-            | Body::Voting { .. } => Side::Old,
-            Body::SessionKey { .. } | Body::Complaint { .. } | Body::Computed { .. } => Side::New,
+            LogEntryBody::Approve { .. }
+            | LogEntryBody::Cancel { .. }
+            | LogEntryBody::Proved { .. }
+            | LogEntryBody::Voting { .. } => RefreshRole::Old,
+            LogEntryBody::SessionKey { .. }
+            | LogEntryBody::Complaint { .. }
+            | LogEntryBody::Computed { .. } => RefreshRole::New,
         }
     }
 
     /// What it would change, by author, kind, and round or dealer.
-    pub(crate) fn slot(&self) -> Slot {
+    pub(crate) fn slot(&self) -> EntrySlot {
         let (kind, part) = match &self.body {
-            Body::Approve { .. } => (1, 0),
-            Body::Cancel { .. } => (2, 0),
-            Body::SessionKey { .. } => (3, 0),
-            Body::Proved { manifest, .. } => (4, manifest.round.0),
-            Body::Complaint { complaint, .. } => (5, complaint.manifest.dealer.0),
-            Body::Computed { .. } => (6, 0),
-            Body::Voting { .. } => (7, 0),
+            LogEntryBody::Approve { .. } => (1, 0),
+            LogEntryBody::Cancel { .. } => (2, 0),
+            LogEntryBody::SessionKey { .. } => (3, 0),
+            LogEntryBody::Proved { manifest, .. } => (4, manifest.round.0),
+            LogEntryBody::Complaint { complaint, .. } => (5, complaint.manifest.dealer.0),
+            LogEntryBody::Computed { .. } => (6, 0),
+            LogEntryBody::Voting { .. } => (7, 0),
         };
-        Slot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
+        EntrySlot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
     }
 
     /// Whether the author has signed it. `group` is that of [`Self::side`].
-    pub(crate) fn is_signed(&self, group: &Group) -> bool {
+    pub(crate) fn is_signed(&self, group: &QuorumGroup) -> bool {
         group.verify(self.author, &self.signed, &self.signature)
     }
 }
 
-impl Body {
+impl LogEntryBody {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Approve { epoch, run, group } => {
@@ -184,12 +190,12 @@ impl Body {
         }
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         Ok(match reader.u8()? {
             1 => Self::Approve {
                 epoch: reader.digest()?,
                 run: reader.u32()?,
-                group: Group::read(reader)?,
+                group: QuorumGroup::read(reader)?,
             },
             2 => Self::Cancel { epoch: reader.digest()?, run: reader.u32()? },
             3 => Self::SessionKey {
@@ -198,7 +204,7 @@ impl Body {
                 voting: Box::new(VotingKey::read(reader)?),
             },
             4 => {
-                let manifest = Manifest::read(reader)?;
+                let manifest = DealingManifest::read(reader)?;
                 let mut confirmations = Vec::new();
                 for _ in 0..reader.u8()? {
                     confirmations.push((reader.server()?, reader.array()?));
@@ -219,14 +225,14 @@ impl Body {
                 replaced: read_optional_key(reader)?,
                 voting: Box::new(VotingKey::read(reader)?),
             },
-            _ => return Err(Malformed("unknown kind of entry")),
+            _ => return Err(MalformedEncoding("unknown kind of entry")),
         })
     }
 }
 
 impl Complaint {
     /// What the proof that K is right is for.
-    pub(crate) fn context(digest: Digest, complainant: ServerIndex) -> Vec<u8> {
+    pub(crate) fn context(digest: Sha256Digest, complainant: ServerIndex) -> Vec<u8> {
         [&b"SNDR-QUORUM-COMPLAINT\0"[..], &digest.0, &[complainant.0]].concat()
     }
 
@@ -243,9 +249,9 @@ impl Complaint {
         out.extend(self.proof.to_bytes());
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         Ok(Self {
-            manifest: Manifest::read(reader)?,
+            manifest: DealingManifest::read(reader)?,
             label: reader.label()?,
             subshare: reader.label()?,
             proofs: reader.counted()?.to_vec(),

@@ -1,9 +1,9 @@
 //! What a dealing consists of: one *row* for each label t, that is, a sharing of `s_t` among the
 //! labels u of the new group. The manifest names the rows by digests of their proofs.
 
-use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::refresh::session::SessionPoint;
-use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
 /// The most dealings of one dealer in a run.
 pub(crate) const MAX_ROUNDS: u8 = 16;
@@ -12,35 +12,39 @@ pub(crate) const MAX_ROUNDS: u8 = 16;
 /// (3.3.1). The others are of all labels that it holds and for which no dealing is chosen, when new
 /// servers need them; there are several if one would be longer than a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Round(pub(crate) u8);
+pub struct DealingRound(pub(crate) u8);
 
-impl Round {
+impl DealingRound {
     pub(crate) const DESIGNATED: Self = Self(0);
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let round = reader.u8()?;
-        if round < MAX_ROUNDS { Ok(Self(round)) } else { Err(Malformed("too many dealings")) }
+        if round < MAX_ROUNDS {
+            Ok(Self(round))
+        } else {
+            Err(MalformedEncoding("too many dealings"))
+        }
     }
 }
 
 /// The public summary of a dealing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Manifest {
-    pub(crate) run: Digest,
+pub(crate) struct DealingManifest {
+    pub(crate) run: Sha256Digest,
     pub(crate) dealer: ServerIndex,
-    pub(crate) round: Round,
+    pub(crate) round: DealingRound,
     /// E, with which the keys of its ciphertexts are agreed.
     pub(crate) ephemeral: SessionPoint,
     /// The labels in ascending order, with the digests of the rows' proofs.
-    pub(crate) rows: Vec<(Label, Digest)>,
+    pub(crate) rows: Vec<(Label, Sha256Digest)>,
 }
 
-impl Manifest {
+impl DealingManifest {
     /// The digest by which a dealing is known.
-    pub(crate) fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Sha256Digest {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
-        Digest::of(&[b"SNDR-QUORUM-DEALING\0", &bytes])
+        Sha256Digest::of(&[b"SNDR-QUORUM-DEALING\0", &bytes])
     }
 
     pub(crate) fn labels(&self) -> impl Iterator<Item = Label> {
@@ -48,7 +52,7 @@ impl Manifest {
     }
 
     /// Whether the dealer may deal these labels.
-    pub(crate) fn fits(&self, run: Digest, old: &Combination) -> bool {
+    pub(crate) fn fits(&self, run: Sha256Digest, old: &CombinatorialSharing) -> bool {
         let mut labels = self.labels();
         self.run == run
             && !self.rows.is_empty()
@@ -67,14 +71,15 @@ impl Manifest {
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (run, dealer, round) = (reader.digest()?, reader.server()?, Round::read(reader)?);
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+        let (run, dealer, round) =
+            (reader.digest()?, reader.server()?, DealingRound::read(reader)?);
         let ephemeral = SessionPoint::read(reader)?;
-        let mut rows = Vec::<(Label, Digest)>::new();
+        let mut rows = Vec::<(Label, Sha256Digest)>::new();
         for _ in 0..reader.u16()? {
             let row = (reader.label()?, reader.digest()?);
             if rows.last().is_some_and(|last| last.0 >= row.0) {
-                return Err(Malformed("labels do not ascend"));
+                return Err(MalformedEncoding("labels do not ascend"));
             }
             rows.push(row);
         }
@@ -83,13 +88,17 @@ impl Manifest {
 
     /// What a new server signs when it has the proofs of all rows, which are right, and its own
     /// subshares, which match them.
-    pub(crate) fn confirmation(digest: Digest) -> Vec<u8> {
+    pub(crate) fn confirmation(digest: Sha256Digest) -> Vec<u8> {
         [&b"SNDR-QUORUM-CONFIRM\0"[..], &digest.0].concat()
     }
 
     /// What the dealer signs for the new server to which it sends ciphertexts with these digests,
     /// one for each row.
-    pub(crate) fn delivery(digest: Digest, to: ServerIndex, ciphertexts: &[Digest]) -> Vec<u8> {
+    pub(crate) fn delivery(
+        digest: Sha256Digest,
+        to: ServerIndex,
+        ciphertexts: &[Sha256Digest],
+    ) -> Vec<u8> {
         let mut message = b"SNDR-QUORUM-DELIVERY\0".to_vec();
         message.extend(digest.0);
         message.push(to.0);
@@ -98,19 +107,19 @@ impl Manifest {
     }
 
     /// What the key of the ciphertexts for a new server is for.
-    pub(crate) fn session_context(digest: Digest, to: ServerIndex) -> Vec<u8> {
+    pub(crate) fn session_context(digest: Sha256Digest, to: ServerIndex) -> Vec<u8> {
         [&b"SNDR-QUORUM-DELIVERY\0"[..], &digest.0, &[to.0]].concat()
     }
 }
 
 /// The digest of a row's proofs.
-pub(crate) fn proofs_digest(proofs: &[u8]) -> Digest {
-    Digest::of(&[b"SNDR-QUORUM-PROOFS\0", proofs])
+pub(crate) fn proofs_digest(proofs: &[u8]) -> Sha256Digest {
+    Sha256Digest::of(&[b"SNDR-QUORUM-PROOFS\0", proofs])
 }
 
 /// The digest of a ciphertext.
-pub(crate) fn ciphertext_digest(ciphertext: &[u8]) -> Digest {
-    Digest::of(&[b"SNDR-QUORUM-CIPHERTEXT\0", ciphertext])
+pub(crate) fn ciphertext_digest(ciphertext: &[u8]) -> Sha256Digest {
+    Sha256Digest::of(&[b"SNDR-QUORUM-CIPHERTEXT\0", ciphertext])
 }
 
 /// The label of the subshare that is not expanded from a seed, but what remains.

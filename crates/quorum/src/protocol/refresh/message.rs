@@ -6,37 +6,39 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::dealing::{Dealing, Proofs};
+use super::dealing::{Dealing, DealingProofs};
 use crate::protocol::combination::Label;
-use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
+use crate::protocol::wire::{
+    MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest, count,
+};
 
 /// The largest message in bytes.
 pub const MAX_MESSAGE_LEN: usize = 64 << 20;
 
 /// A message, of which only the encoding has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum RefreshMessage {
     /// An old server's dealing, to one new server.
     Dealing(Dealing),
     /// A new server's confirmation of the dealing with a digest, to its dealer.
     Confirmation {
         /// The digest of the dealing.
-        digest: Digest,
+        digest: Sha256Digest,
         /// The new server's signature.
         signature: [u8; 64],
     },
     /// A new server sees labels without a chosen dealing; to all old servers.
     Need {
         /// The run.
-        run: Digest,
+        run: Sha256Digest,
     },
     /// Asks another new server for the proofs with a digest.
     Fetch {
         /// The digest of a dealing.
-        digest: Digest,
+        digest: Sha256Digest,
     },
     /// The answer to `Fetch`.
-    Proofs(Arc<Proofs>),
+    Proofs(Arc<DealingProofs>),
     /// Asks another server of the same group for the shares that both hold.
     Ask {
         /// The epoch of the shares.
@@ -45,49 +47,49 @@ pub enum Message {
         witnesses: bool,
     },
     /// The answer to `Ask`.
-    Shares(Answer),
+    Shares(RecoveryAnswer),
     /// Asks another new server for what a chosen dealing adds to the shares that both will hold:
     /// the dealer has not sent it, or something wrong.
     AskSum {
         /// The digest of the dealing.
-        dealing: Digest,
+        dealing: Sha256Digest,
     },
     /// The answer to `AskSum`.
-    Sum(Sum),
+    Sum(SubshareSum),
 }
 
 /// What a dealing adds to shares, for a server that will hold them. Secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sum {
-    pub(crate) dealing: Digest,
-    pub(crate) shares: EncodedShares,
+pub struct SubshareSum {
+    pub(crate) dealing: Sha256Digest,
+    pub(crate) shares: EncodedShareMap,
 }
 
-impl std::fmt::Debug for Sum {
+impl std::fmt::Debug for SubshareSum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sum").field("dealing", &self.dealing).finish_non_exhaustive()
+        f.debug_struct("SubshareSum").field("dealing", &self.dealing).finish_non_exhaustive()
     }
 }
 
 /// Encoded shares by label. Secret.
-pub(crate) type EncodedShares = BTreeMap<Label, Zeroizing<Vec<u8>>>;
+pub(crate) type EncodedShareMap = BTreeMap<Label, Zeroizing<Vec<u8>>>;
 
 /// Shares for a server that should hold them. Secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct RecoveryAnswer {
     pub(crate) epoch: u64,
     /// Encoded, or empty.
     pub(crate) witnesses: Vec<u8>,
-    pub(crate) shares: EncodedShares,
+    pub(crate) shares: EncodedShareMap,
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for RecoveryAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("epoch", &self.epoch).finish_non_exhaustive()
+        f.debug_struct("RecoveryAnswer").field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
-impl Message {
+impl RefreshMessage {
     /// Whether it asks for shares: then it is signed with a voting key.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::AskSum { .. })
@@ -155,44 +157,47 @@ impl Message {
     ///
     /// # Errors
     /// If the bytes are not exactly a message.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
         if bytes.len() > MAX_MESSAGE_LEN {
-            return Err(Malformed("larger than a message may be"));
+            return Err(MalformedEncoding("larger than a message may be"));
         }
-        let mut reader = Reader::new(bytes);
+        let mut reader = QuorumWireReader::new(bytes);
         let message = match reader.u8()? {
             1 => Self::Dealing(Dealing::read(&mut reader)?),
             2 => Self::Confirmation { digest: reader.digest()?, signature: reader.array()? },
             3 => Self::Need { run: reader.digest()? },
             4 => Self::Fetch { digest: reader.digest()? },
-            5 => Self::Proofs(Arc::new(Proofs::read(&mut reader)?)),
+            5 => Self::Proofs(Arc::new(DealingProofs::read(&mut reader)?)),
             6 => Self::Ask {
                 epoch: reader.u64()?,
                 witnesses: match reader.u8()? {
                     0 => false,
                     1 => true,
-                    _ => return Err(Malformed("neither 0 nor 1")),
+                    _ => return Err(MalformedEncoding("neither 0 nor 1")),
                 },
             },
-            7 => Self::Shares(Answer {
+            7 => Self::Shares(RecoveryAnswer {
                 epoch: reader.u64()?,
                 witnesses: reader.counted()?.to_vec(),
                 shares: read_shares(&mut reader)?,
             }),
             8 => Self::AskSum { dealing: reader.digest()? },
-            9 => Self::Sum(Sum { dealing: reader.digest()?, shares: read_shares(&mut reader)? }),
-            _ => return Err(Malformed("unknown kind of message")),
+            9 => Self::Sum(SubshareSum {
+                dealing: reader.digest()?,
+                shares: read_shares(&mut reader)?,
+            }),
+            _ => return Err(MalformedEncoding("unknown kind of message")),
         };
         reader.finish()?;
         Ok(message)
     }
 }
 
-fn shares_len(shares: &EncodedShares) -> usize {
+fn shares_len(shares: &EncodedShareMap) -> usize {
     shares.values().map(|share| share.len() + 6).sum()
 }
 
-fn write_shares(shares: &EncodedShares, out: &mut Vec<u8>) {
+fn write_shares(shares: &EncodedShareMap, out: &mut Vec<u8>) {
     out.put_u32(count(shares.len()));
     for (label, share) in shares {
         out.put_u16(label.0);
@@ -200,12 +205,12 @@ fn write_shares(shares: &EncodedShares, out: &mut Vec<u8>) {
     }
 }
 
-fn read_shares(reader: &mut Reader<'_>) -> Result<EncodedShares, Malformed> {
-    let mut shares = EncodedShares::new();
+fn read_shares(reader: &mut QuorumWireReader<'_>) -> Result<EncodedShareMap, MalformedEncoding> {
+    let mut shares = EncodedShareMap::new();
     for _ in 0..reader.u32()? {
         let label = reader.label()?;
         if shares.last_key_value().is_some_and(|(last, _)| *last >= label) {
-            return Err(Malformed("labels do not ascend"));
+            return Err(MalformedEncoding("labels do not ascend"));
         }
         shares.insert(label, Zeroizing::new(reader.counted()?.to_vec()));
     }

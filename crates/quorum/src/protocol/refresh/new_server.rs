@@ -7,26 +7,29 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::{Generator, RandomError};
+use keys::IdentitySecretKey;
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use self::dealings::{Received, ReceivedState};
-use self::shares::PartialSum;
-use super::board::{Board, Run};
-use super::dealing::{Dealing, Proofs};
-use super::entry::{Body, Entry, Side};
-use super::manifest::{Manifest, Round};
-use super::message::Message;
-use super::output::{Delays, Item, Job, JobResult, Outcome, Output, Owner, Shares, Task};
-use super::parameters::Parameters;
-use super::possession::Witnesses;
-use super::recovery::{self, Recovery};
-use super::retries::Retries;
+use self::dealings::{ReceivedDealing, ReceivedDealingState};
+use self::shares::SubshareSumState;
+use super::agreement::{RefreshAgreement, RefreshRun};
+use super::dealing::{Dealing, DealingProofs};
+use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::manifest::{DealingManifest, DealingRound};
+use super::message::RefreshMessage;
+use super::output::{
+    DealingJobReceiver, LabeledShares, RefreshDelays, RefreshJob, RefreshJobResult, RefreshOutcome,
+    RefreshOutput, RefreshTask, RunItemName,
+};
+use super::parameters::RefreshParameters;
+use super::possession::ShareWitnesses;
+use super::recovery::{self, ShareRecovery};
+use super::retries::RetrySchedule;
 use super::session::SessionSecret;
-use crate::protocol::combination::{Combination, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::{Digest, Malformed, Reader};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, Sha256Digest};
 
 #[cfg(test)]
 pub(super) use self::dealings::complaint;
@@ -35,47 +38,47 @@ pub(super) use self::dealings::complaint;
 /// follows the log (step 2).
 pub struct NewServer {
     index: ServerIndex,
-    identity: Arc<SecretKey>,
-    run: Digest,
+    identity: Arc<IdentitySecretKey>,
+    run: Sha256Digest,
     epoch: u64,
     /// How the new group shares.
-    new: Combination,
-    parameters: Arc<Parameters>,
-    old_witnesses: Arc<Witnesses>,
-    delays: Delays,
+    new: CombinatorialSharing,
+    parameters: Arc<RefreshParameters>,
+    old_witnesses: Arc<ShareWitnesses>,
+    delays: RefreshDelays,
     /// `r_j`. `None` when it is wiped.
     session: Option<Arc<SessionSecret>>,
     /// The voting key of the epoch that is to begin.
     voting: Option<Arc<VotingSecret>>,
-    dealings: BTreeMap<(ServerIndex, Round), Received>,
+    dealings: BTreeMap<(ServerIndex, DealingRound), ReceivedDealing>,
     /// Proofs that were fetched by their digest.
-    fetched: BTreeMap<Digest, Arc<Proofs>>,
-    complaints: BTreeMap<ServerIndex, Entry>,
-    witnesses: Progress<Arc<Witnesses>>,
+    fetched: BTreeMap<Sha256Digest, Arc<DealingProofs>>,
+    complaints: BTreeMap<ServerIndex, LogEntry>,
+    witnesses: OnceComputed<Arc<ShareWitnesses>>,
     /// What each chosen dealing adds to the shares.
-    sums: BTreeMap<Digest, PartialSum>,
+    sums: BTreeMap<Sha256Digest, SubshareSumState>,
     /// The servers that lack chosen dealings and ask for that.
-    questions: BTreeMap<Digest, BTreeSet<ServerIndex>>,
-    shares: Option<Arc<Shares>>,
-    computed: Progress<Entry>,
-    recovery: Option<Recovery>,
+    questions: BTreeMap<Sha256Digest, BTreeSet<ServerIndex>>,
+    shares: Option<Arc<LabeledShares>>,
+    computed: OnceComputed<LogEntry>,
+    recovery: Option<ShareRecovery>,
     /// When 2f'+1 session keys were registered.
     registered_at: Option<Duration>,
     /// When to give up the run that has ended (5.2.2).
     give_up_at: Option<Duration>,
-    retries: Retries<Purpose>,
-    outputs: VecDeque<Output>,
+    retries: RetrySchedule<NewServerRetry>,
+    outputs: VecDeque<RefreshOutput>,
     is_over: bool,
 }
 
 /// What has to be computed once.
-enum Progress<T> {
+enum OnceComputed<T> {
     Missing,
     InWork,
     Done(T),
 }
 
-impl<T> Progress<T> {
+impl<T> OnceComputed<T> {
     fn done(&self) -> Option<&T> {
         if let Self::Done(value) = self { Some(value) } else { None }
     }
@@ -86,12 +89,12 @@ impl<T> Progress<T> {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Purpose {
+enum NewServerRetry {
     SessionKey,
     Complain(ServerIndex),
     Need,
-    Fetch(Digest),
-    AskSum(Digest),
+    Fetch(Sha256Digest),
+    AskSum(Sha256Digest),
     Computed,
     GiveUp,
 }
@@ -108,12 +111,12 @@ impl NewServer {
     /// If no run is open.
     pub fn new(
         index: ServerIndex,
-        identity: Arc<SecretKey>,
-        old_witnesses: Arc<Witnesses>,
-        delays: &Delays,
-        board: &Board,
-        saved: &BTreeMap<Item, Zeroizing<Vec<u8>>>,
-    ) -> Result<Self, Malformed> {
+        identity: Arc<IdentitySecretKey>,
+        old_witnesses: Arc<ShareWitnesses>,
+        delays: &RefreshDelays,
+        board: &RefreshAgreement,
+        saved: &BTreeMap<RunItemName, Zeroizing<Vec<u8>>>,
+    ) -> Result<Self, MalformedEncoding> {
         let run = board.run().expect("a run is open");
         let mut server = Self {
             index,
@@ -129,15 +132,15 @@ impl NewServer {
             dealings: BTreeMap::new(),
             fetched: BTreeMap::new(),
             complaints: BTreeMap::new(),
-            witnesses: Progress::Missing,
+            witnesses: OnceComputed::Missing,
             sums: BTreeMap::new(),
             questions: BTreeMap::new(),
             shares: None,
-            computed: Progress::Missing,
+            computed: OnceComputed::Missing,
             recovery: None,
             registered_at: None,
             give_up_at: None,
-            retries: Retries::new(delays.resend),
+            retries: RetrySchedule::new(delays.resend),
             outputs: VecDeque::new(),
             is_over: false,
         };
@@ -147,38 +150,41 @@ impl NewServer {
         Ok(server)
     }
 
-    fn restore(&mut self, item: Item, bytes: &[u8]) -> Result<(), Malformed> {
-        let mut reader = Reader::new(bytes);
+    fn restore(&mut self, item: RunItemName, bytes: &[u8]) -> Result<(), MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
         match item {
-            Item::SessionKey => {
+            RunItemName::SessionKey => {
                 let bytes = Zeroizing::new(reader.array()?);
                 self.session = Some(Arc::new(SessionSecret::from_bytes(&bytes)?));
                 let voting = Zeroizing::new(reader.array()?);
                 self.voting = Some(Arc::new(VotingSecret::from_bytes(voting)));
             }
-            Item::Dealing(dealer, round) => {
+            RunItemName::Dealing(dealer, round) => {
                 let dealing = Dealing::read(&mut reader)?;
-                let state = ReceivedState::Confirmed(self.confirm(dealing.proofs.digest));
-                self.dealings.insert((dealer, round), Received::new(dealing, state));
+                let state = ReceivedDealingState::Confirmed(self.confirm(dealing.proofs.digest));
+                self.dealings.insert((dealer, round), ReceivedDealing::new(dealing, state));
             }
-            Item::Shares => {
-                let Message::Shares(answer) = Message::parse(bytes)? else {
-                    return Err(Malformed("not shares"));
+            RunItemName::Shares => {
+                let RefreshMessage::Shares(answer) = RefreshMessage::parse(bytes)? else {
+                    return Err(MalformedEncoding("not shares"));
                 };
                 let (parameters, new) = (&self.parameters, &self.new);
                 let count = new.label_count();
-                let witnesses = Witnesses::parse(&answer.witnesses, count, &parameters.modulus);
+                let witnesses =
+                    ShareWitnesses::parse(&answer.witnesses, count, &parameters.modulus);
                 let parse = |bytes: &[u8]| parameters.range.parse(bytes);
                 let shares = answer.shares.iter().map(|(&label, it)| Some((label, parse(it)?)));
-                let shares: Option<Shares> = shares.collect();
-                let is_own = |shares: &Shares| shares.keys().copied().eq(new.labels_of(self.index));
-                let shares = shares.filter(is_own).ok_or(Malformed("not this server's shares"))?;
-                let witnesses = witnesses.ok_or(Malformed("not witnesses"))?;
-                self.witnesses = Progress::Done(Arc::new(witnesses));
+                let shares: Option<LabeledShares> = shares.collect();
+                let is_own =
+                    |shares: &LabeledShares| shares.keys().copied().eq(new.labels_of(self.index));
+                let shares =
+                    shares.filter(is_own).ok_or(MalformedEncoding("not this server's shares"))?;
+                let witnesses = witnesses.ok_or(MalformedEncoding("not witnesses"))?;
+                self.witnesses = OnceComputed::Done(Arc::new(witnesses));
                 self.shares = Some(Arc::new(shares));
                 return Ok(());
             }
-            Item::Seed(_) => return Ok(()),
+            RunItemName::Seed(_) => return Ok(()),
         }
         reader.finish()
     }
@@ -199,7 +205,7 @@ impl NewServer {
     }
 
     /// The shares that it has computed, if these are their witnesses.
-    pub fn computed(&self, witnesses: Digest) -> Option<Arc<Shares>> {
+    pub fn computed(&self, witnesses: Sha256Digest) -> Option<Arc<LabeledShares>> {
         let own = self.witnesses.done().filter(|own| own.digest() == witnesses);
         own.and(self.shares.clone())
     }
@@ -207,9 +213,9 @@ impl NewServer {
     /// Handles a message from a server of the old or new group.
     pub fn handle_message(
         &mut self,
-        (side, from): (Side, ServerIndex),
-        message: Message,
-        board: &Board,
+        (side, from): (RefreshRole, ServerIndex),
+        message: RefreshMessage,
+        board: &RefreshAgreement,
     ) {
         let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
         if self.is_over {
@@ -217,43 +223,45 @@ impl NewServer {
         }
         match (side, message) {
             // New node, step 3.
-            (Side::Old, Message::Dealing(dealing)) => {
+            (RefreshRole::Old, RefreshMessage::Dealing(dealing)) => {
                 self.handle_dealing(from, dealing, board, run);
             }
-            (Side::New, Message::Fetch { digest }) => {
+            (RefreshRole::New, RefreshMessage::Fetch { digest }) => {
                 if let Some(proofs) = self.proofs(digest) {
-                    let message = Message::Proofs(proofs.clone());
-                    self.outputs.push_back(Output::Send { to: (Side::New, from), message });
+                    let message = RefreshMessage::Proofs(proofs.clone());
+                    self.outputs
+                        .push_back(RefreshOutput::Send { to: (RefreshRole::New, from), message });
                 }
             }
-            (Side::New, Message::Proofs(proofs))
+            (RefreshRole::New, RefreshMessage::Proofs(proofs))
                 if self.lacking(run, board).contains(&proofs.digest) =>
             {
                 self.fetched.insert(proofs.digest, proofs);
             }
-            (Side::New, Message::Ask { epoch, witnesses: with_witnesses }) => {
+            (RefreshRole::New, RefreshMessage::Ask { epoch, witnesses: with_witnesses }) => {
                 let (Some(witnesses), Some(shares)) = (self.witnesses.done(), &self.shares) else {
                     return;
                 };
                 if epoch == self.epoch && from != self.index {
                     let witnesses = with_witnesses.then_some(&**witnesses);
                     let message = recovery::answer(epoch, witnesses, shares, from, &self.new);
-                    self.outputs.push_back(Output::Send { to: (Side::New, from), message });
+                    self.outputs
+                        .push_back(RefreshOutput::Send { to: (RefreshRole::New, from), message });
                 }
             }
-            (Side::New, Message::Shares(answer)) => {
+            (RefreshRole::New, RefreshMessage::Shares(answer)) => {
                 if let Some(recovery) = &mut self.recovery {
                     recovery.handle_answer(from, &answer);
                 }
             }
-            (Side::New, Message::AskSum { dealing }) if from != self.index => {
+            (RefreshRole::New, RefreshMessage::AskSum { dealing }) if from != self.index => {
                 let chosen = run.read_chosen(board.epoch().group.combination());
                 if chosen.is_some_and(|chosen| chosen.contains(&dealing)) {
                     self.questions.entry(dealing).or_default().insert(from);
                 }
             }
-            (Side::New, Message::Sum(sum)) => {
-                for recovery in self.sums.values_mut().filter_map(PartialSum::recovery_mut) {
+            (RefreshRole::New, RefreshMessage::Sum(sum)) => {
+                for recovery in self.sums.values_mut().filter_map(SubshareSumState::recovery_mut) {
                     recovery.handle_sum(from, &sum);
                 }
             }
@@ -262,37 +270,37 @@ impl NewServer {
     }
 
     /// Takes the result of a job of this machine.
-    pub fn handle_job(&mut self, result: JobResult) {
-        if result.of != self.run {
-            let sums = self.sums.values_mut().filter_map(PartialSum::recovery_mut);
+    pub fn handle_job(&mut self, result: RefreshJobResult) {
+        if result.scope_digest != self.run {
+            let sums = self.sums.values_mut().filter_map(SubshareSumState::recovery_mut);
             let mut recoveries = self.recovery.iter_mut().chain(sums);
-            if let Some(recovery) = recoveries.find(|it| it.is_about(result.of)) {
+            if let Some(recovery) = recoveries.find(|it| it.is_about(result.scope_digest)) {
                 recovery.handle_job(result);
             }
             return;
         }
         match result.outcome {
-            Outcome::Verified { dealer, round, digest, verdict } => {
+            RefreshOutcome::Verified { dealer, round, digest, verdict } => {
                 self.handle_verdict((dealer, round), digest, verdict);
             }
-            Outcome::NewWitnesses { dealing: None, witnesses: Some(witnesses) } => {
-                self.witnesses = Progress::Done(Arc::new(witnesses));
+            RefreshOutcome::NewWitnesses { dealing: None, witnesses: Some(witnesses) } => {
+                self.witnesses = OnceComputed::Done(Arc::new(witnesses));
             }
-            Outcome::NewWitnesses { dealing: Some(dealing), witnesses: Some(witnesses) } => {
+            RefreshOutcome::NewWitnesses { dealing: Some(dealing), witnesses: Some(witnesses) } => {
                 self.ask_for_sum(dealing, Arc::new(witnesses));
             }
-            Outcome::Sum { dealing, sum: Some(sum) } => {
+            RefreshOutcome::Sum { dealing, sum: Some(sum) } => {
                 // Not after it has been wiped.
-                if let Some(partial @ PartialSum::InWork) = self.sums.get_mut(&dealing) {
-                    *partial = PartialSum::Done(sum);
+                if let Some(partial @ SubshareSumState::InWork) = self.sums.get_mut(&dealing) {
+                    *partial = SubshareSumState::Done(sum);
                 }
             }
-            Outcome::Possession(possession) => {
+            RefreshOutcome::Possession(possession) => {
                 if let Some(witnesses) = self.witnesses.done() {
                     let witnesses = witnesses.to_bytes();
-                    let body = Body::Computed { run: self.run, witnesses, possession };
-                    let entry = Entry::new(self.index, body, &self.identity);
-                    self.computed = Progress::Done(entry);
+                    let body = LogEntryBody::Computed { run: self.run, witnesses, possession };
+                    let entry = LogEntry::new(self.index, body, &self.identity);
+                    self.computed = OnceComputed::Done(entry);
                 }
             }
             _ => {}
@@ -307,9 +315,9 @@ impl NewServer {
     pub fn poll_output(
         &mut self,
         now: Duration,
-        board: &Board,
-        generator: &mut Generator,
-    ) -> Result<Option<Output>, RandomError> {
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
+    ) -> Result<Option<RefreshOutput>, RandomError> {
         if self.outputs.is_empty() && !self.is_over {
             self.retries.begin_pass();
             self.step(now, board, generator)?;
@@ -322,16 +330,16 @@ impl NewServer {
         if self.is_over {
             return None;
         }
-        let sums = self.sums.values().filter_map(PartialSum::recovery);
-        let recoveries = self.recovery.iter().chain(sums).filter_map(Recovery::deadline);
+        let sums = self.sums.values().filter_map(SubshareSumState::recovery);
+        let recoveries = self.recovery.iter().chain(sums).filter_map(ShareRecovery::deadline);
         recoveries.chain(self.retries.deadline()).min()
     }
 
     fn step(
         &mut self,
         now: Duration,
-        board: &Board,
-        generator: &mut Generator,
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let Some(run) = board.run().filter(|run| run.id() == self.run) else {
             self.end();
@@ -344,7 +352,9 @@ impl NewServer {
             // The timer of 5.2.2.
             let give_up_at = *self.give_up_at.get_or_insert(now + self.delays.grace);
             let delay = give_up_at.saturating_sub(now);
-            if self.session.is_some() && self.retries.is_due_after(Purpose::GiveUp, now, delay) {
+            if self.session.is_some()
+                && self.retries.is_due_after(NewServerRetry::GiveUp, now, delay)
+            {
                 self.forget();
             }
             debug_assert_eq!(next.epoch, self.epoch);
@@ -354,11 +364,11 @@ impl NewServer {
         if self.session.is_some() {
             self.check_dealings(run);
             self.complain(now, run, generator)?;
-            self.say_need(now, board, run);
+            self.send_need(now, board, run);
             self.compute(now, board, run);
         }
         self.recover(now, run);
-        self.say_computed(now, run);
+        self.submit_computed(now, run);
         Ok(())
     }
 
@@ -366,8 +376,8 @@ impl NewServer {
     fn register_session_key(
         &mut self,
         now: Duration,
-        run: &Run,
-        generator: &mut Generator,
+        run: &RefreshRun,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let secret = if let Some(secret) = &self.session {
             secret.clone()
@@ -377,17 +387,17 @@ impl NewServer {
             let mut bytes = Zeroizing::new(Vec::with_capacity(64));
             bytes.extend_from_slice(&*secret.to_bytes());
             bytes.extend_from_slice(voting.to_bytes());
-            self.outputs.push_back(Output::Save { item: Item::SessionKey, bytes });
+            self.outputs.push_back(RefreshOutput::Save { item: RunItemName::SessionKey, bytes });
             (self.session, self.voting) = (Some(secret.clone()), Some(voting));
             secret
         };
         let is_registered = run.session_keys().contains_key(&self.index);
         if let Some(voting) = &self.voting
             && !is_registered
-            && self.retries.is_due(Purpose::SessionKey, now)
+            && self.retries.is_due(NewServerRetry::SessionKey, now)
         {
             let voting = Box::new(VotingKey::new(voting, self.run, self.index));
-            self.submit(Body::SessionKey { run: self.run, key: secret.public(), voting });
+            self.submit(LogEntryBody::SessionKey { run: self.run, key: secret.public(), voting });
         }
         Ok(())
     }
@@ -401,7 +411,7 @@ impl NewServer {
         self.complaints.clear();
         self.sums.clear();
         self.questions.clear();
-        self.outputs.push_back(Output::Erase);
+        self.outputs.push_back(RefreshOutput::Erase);
     }
 
     /// Wipes everything secret.
@@ -412,12 +422,12 @@ impl NewServer {
         self.is_over = true;
     }
 
-    fn job(&mut self, task: Task) {
-        self.outputs.push_back(Output::Job(Job { of: self.run, task }));
+    fn job(&mut self, task: RefreshTask) {
+        self.outputs.push_back(RefreshOutput::Job(RefreshJob { scope_digest: self.run, task }));
     }
 
-    fn owner(&self) -> Option<Owner> {
-        Some(Owner {
+    fn owner(&self) -> Option<DealingJobReceiver> {
+        Some(DealingJobReceiver {
             index: self.index,
             session: self.session.clone()?,
             new: self.new.clone(),
@@ -426,30 +436,35 @@ impl NewServer {
     }
 
     /// The proofs with a digest, if this server has them.
-    fn proofs(&self, digest: Digest) -> Option<&Arc<Proofs>> {
+    fn proofs(&self, digest: Sha256Digest) -> Option<&Arc<DealingProofs>> {
         let received = self.dealings.values().filter_map(|received| received.dealing.as_ref());
         let mut received = received.map(|dealing| &dealing.proofs);
         received.find(|proofs| proofs.digest == digest).or_else(|| self.fetched.get(&digest))
     }
 
     /// The digests of chosen dealings of which it lacks the proofs.
-    fn lacking(&self, run: &Run, board: &Board) -> Vec<Digest> {
+    fn lacking(&self, run: &RefreshRun, board: &RefreshAgreement) -> Vec<Sha256Digest> {
         let chosen = run.read_chosen(board.epoch().group.combination()).unwrap_or_default();
         let mut seen = BTreeSet::new();
-        let is_lacking = |digest: &Digest| self.proofs(*digest).is_none() && seen.insert(*digest);
+        let is_lacking =
+            |digest: &Sha256Digest| self.proofs(*digest).is_none() && seen.insert(*digest);
         chosen.into_iter().filter(is_lacking).collect()
     }
 
-    fn confirm(&self, digest: Digest) -> [u8; 64] {
-        self.identity.sign(&Manifest::confirmation(digest))
+    fn confirm(&self, digest: Sha256Digest) -> [u8; 64] {
+        self.identity.sign(&DealingManifest::confirmation(digest))
     }
 
-    fn send_confirmation(&mut self, to: ServerIndex, digest: Digest, signature: [u8; 64]) {
-        let message = Message::Confirmation { digest, signature };
-        self.outputs.push_back(Output::Send { to: (Side::Old, to), message });
+    fn send_confirmation(&mut self, to: ServerIndex, digest: Sha256Digest, signature: [u8; 64]) {
+        let message = RefreshMessage::Confirmation { digest, signature };
+        self.outputs.push_back(RefreshOutput::Send { to: (RefreshRole::Old, to), message });
     }
 
-    fn submit(&mut self, body: Body) {
-        self.outputs.push_back(Output::Submit(Entry::new(self.index, body, &self.identity)));
+    fn submit(&mut self, body: LogEntryBody) {
+        self.outputs.push_back(RefreshOutput::Submit(LogEntry::new(
+            self.index,
+            body,
+            &self.identity,
+        )));
     }
 }

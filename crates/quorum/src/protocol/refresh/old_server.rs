@@ -4,32 +4,35 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::{Generator, RandomError};
+use keys::IdentitySecretKey;
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use super::board::{Board, Run};
-use super::dealing::{Dealing, DealingSeed, Delivery, Proofs};
-use super::entry::{Body, Entry, Side};
-use super::manifest::{MAX_ROUNDS, Manifest, Round};
-use super::message::{MAX_MESSAGE_LEN, Message};
-use super::output::{Delays, Item, Job, JobResult, Outcome, Output, Shares, Task};
-use super::retries::Retries;
+use super::agreement::{RefreshAgreement, RefreshRun};
+use super::dealing::{Dealing, DealingDelivery, DealingProofs, DealingSeed};
+use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::manifest::{DealingManifest, DealingRound, MAX_ROUNDS};
+use super::message::{MAX_MESSAGE_LEN, RefreshMessage};
+use super::output::{
+    LabeledShares, RefreshDelays, RefreshJob, RefreshJobResult, RefreshOutcome, RefreshOutput,
+    RefreshTask, RunItemName,
+};
+use super::retries::RetrySchedule;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
 /// An old server in one run. Begins when the run is open.
 pub struct OldServer {
     index: ServerIndex,
-    identity: Arc<SecretKey>,
-    run: Digest,
+    identity: Arc<IdentitySecretKey>,
+    run: Sha256Digest,
     /// `None` when the epoch has ended.
-    shares: Option<Arc<Shares>>,
-    dealings: BTreeMap<Round, OwnDealing>,
+    shares: Option<Arc<LabeledShares>>,
+    dealings: BTreeMap<DealingRound, OwnDealing>,
     /// The new servers that need dealings of all labels.
     needs: BTreeSet<ServerIndex>,
-    retries: Retries<Purpose>,
-    outputs: VecDeque<Output>,
+    retries: RetrySchedule<OldServerRetry>,
+    outputs: VecDeque<RefreshOutput>,
     is_over: bool,
 }
 
@@ -39,20 +42,20 @@ struct OwnDealing {
     seed: Arc<DealingSeed>,
     /// The proofs of the rows that are computed.
     rows: BTreeMap<Label, Vec<u8>>,
-    proofs: Option<Arc<Proofs>>,
-    deliveries: BTreeMap<ServerIndex, DeliveryState>,
+    proofs: Option<Arc<DealingProofs>>,
+    deliveries: BTreeMap<ServerIndex, DealingDeliveryState>,
     confirmations: BTreeMap<ServerIndex, [u8; 64]>,
 }
 
-enum DeliveryState {
+enum DealingDeliveryState {
     InWork,
-    Ready(Arc<Delivery>),
+    Ready(Arc<DealingDelivery>),
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Purpose {
-    Deliver(Round, ServerIndex),
-    WriteProof(Round),
+enum OldServerRetry {
+    Deliver(DealingRound, ServerIndex),
+    WriteProof(DealingRound),
 }
 
 impl OldServer {
@@ -66,12 +69,12 @@ impl OldServer {
     /// If no run is open.
     pub fn new(
         index: ServerIndex,
-        identity: Arc<SecretKey>,
-        shares: Arc<Shares>,
-        delays: &Delays,
-        board: &Board,
-        saved: &BTreeMap<Item, Zeroizing<Vec<u8>>>,
-    ) -> Result<Self, Malformed> {
+        identity: Arc<IdentitySecretKey>,
+        shares: Arc<LabeledShares>,
+        delays: &RefreshDelays,
+        board: &RefreshAgreement,
+        saved: &BTreeMap<RunItemName, Zeroizing<Vec<u8>>>,
+    ) -> Result<Self, MalformedEncoding> {
         let run = board.run().expect("a run is open");
         let mut server = Self {
             index,
@@ -80,19 +83,20 @@ impl OldServer {
             shares: Some(shares),
             dealings: BTreeMap::new(),
             needs: BTreeSet::new(),
-            retries: Retries::new(delays.resend),
+            retries: RetrySchedule::new(delays.resend),
             outputs: VecDeque::new(),
             is_over: false,
         };
         for (item, bytes) in saved {
-            if let Item::Seed(round) = item {
-                let mut reader = Reader::new(bytes);
+            if let RunItemName::Seed(round) = item {
+                let mut reader = QuorumWireReader::new(bytes);
                 let seed = DealingSeed::from_bytes(&Zeroizing::new(reader.array()?));
                 let mut labels = Vec::new();
                 for _ in 0..reader.u16()? {
                     let label = reader.label()?;
                     let holds = board.epoch().group.combination().holds(index, label);
-                    labels.push(holds.then_some(label).ok_or(Malformed("label of another"))?);
+                    labels
+                        .push(holds.then_some(label).ok_or(MalformedEncoding("label of another"))?);
                 }
                 reader.finish()?;
                 server.begin_dealing(*round, labels, seed, board, run);
@@ -107,22 +111,27 @@ impl OldServer {
     }
 
     /// Handles a message from a server of the new group.
-    pub fn handle_message(&mut self, from: ServerIndex, message: &Message, board: &Board) {
+    pub fn handle_message(
+        &mut self,
+        from: ServerIndex,
+        message: &RefreshMessage,
+        board: &RefreshAgreement,
+    ) {
         let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
         match message {
             // Old node, step 4 (3.3.1): the dealer collects the confirmations.
-            Message::Confirmation { digest, signature } => {
+            RefreshMessage::Confirmation { digest, signature } => {
                 let mut dealings = self.dealings.values_mut();
                 let is_meant = |it: &&mut OwnDealing| it.digest() == Some(*digest);
                 let Some(dealing) = dealings.find(is_meant) else { return };
-                let confirmation = Manifest::confirmation(*digest);
+                let confirmation = DealingManifest::confirmation(*digest);
                 if run.group().verify(from, &confirmation, signature) {
                     dealing.confirmations.insert(from, *signature);
                     // It has what it needs: the ciphertexts are not sent again.
                     dealing.deliveries.remove(&from);
                 }
             }
-            Message::Need { run } if *run == self.run => {
+            RefreshMessage::Need { run } if *run == self.run => {
                 self.needs.insert(from);
             }
             _ => {}
@@ -130,21 +139,21 @@ impl OldServer {
     }
 
     /// Takes the result of a job of this machine.
-    pub fn handle_job(&mut self, result: JobResult) {
-        if result.of != self.run {
+    pub fn handle_job(&mut self, result: RefreshJobResult) {
+        if result.scope_digest != self.run {
             return;
         }
         match result.outcome {
-            Outcome::Row { round, label, row } => {
+            RefreshOutcome::Row { round, label, row } => {
                 if let Some(dealing) = self.dealings.get_mut(&round) {
                     dealing.rows.insert(label, row);
                 }
             }
-            Outcome::Delivery { round, to, delivery } => {
+            RefreshOutcome::Delivery { round, to, delivery } => {
                 if let Some(dealing) = self.dealings.get_mut(&round)
                     && !dealing.confirmations.contains_key(&to)
                 {
-                    dealing.deliveries.insert(to, DeliveryState::Ready(delivery));
+                    dealing.deliveries.insert(to, DealingDeliveryState::Ready(delivery));
                 }
             }
             _ => {}
@@ -159,9 +168,9 @@ impl OldServer {
     pub fn poll_output(
         &mut self,
         now: Duration,
-        board: &Board,
-        generator: &mut Generator,
-    ) -> Result<Option<Output>, RandomError> {
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
+    ) -> Result<Option<RefreshOutput>, RandomError> {
         if self.outputs.is_empty() && !self.is_over {
             self.retries.begin_pass();
             self.step(now, board, generator)?;
@@ -177,8 +186,8 @@ impl OldServer {
     fn step(
         &mut self,
         now: Duration,
-        board: &Board,
-        generator: &mut Generator,
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         // Old node, step 5: 2f'+1 new servers have computed their shares; or the run was given up.
         let run = board.run().filter(|run| run.id() == self.run && run.next_epoch().is_none());
@@ -188,10 +197,10 @@ impl OldServer {
         };
         let old = board.epoch().group.combination();
         // Old node, step 2, for the labels that it is designated for (3.3.1).
-        if !self.dealings.contains_key(&Round::DESIGNATED) {
+        if !self.dealings.contains_key(&DealingRound::DESIGNATED) {
             let is_own = |label: &Label| old.designated_dealer(*label) == self.index;
             let labels: Vec<_> = old.labels_of(self.index).filter(is_own).collect();
-            self.deal(Round::DESIGNATED, labels, board, run, generator)?;
+            self.deal(DealingRound::DESIGNATED, labels, board, run, generator)?;
         }
         // Old node, step 2, for all other labels on need (3.3.1).
         if self.needs.len() >= run.group().combination().quorum() {
@@ -204,7 +213,7 @@ impl OldServer {
             let chunks = labels.chunks((MAX_MESSAGE_LEN / 2 / row).max(1));
             let (last, _) = self.dealings.last_key_value().expect("there is the designated one");
             for (round, labels) in (last.0 + 1..MAX_ROUNDS).zip(chunks) {
-                self.deal(Round(round), labels.to_vec(), board, run, generator)?;
+                self.deal(DealingRound(round), labels.to_vec(), board, run, generator)?;
             }
         }
         let rounds: Vec<_> = self.dealings.keys().copied().collect();
@@ -217,18 +226,18 @@ impl OldServer {
     /// Draws the randomness of a dealing.
     fn deal(
         &mut self,
-        round: Round,
+        round: DealingRound,
         labels: Vec<Label>,
-        board: &Board,
-        run: &Run,
-        generator: &mut Generator,
+        board: &RefreshAgreement,
+        run: &RefreshRun,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let seed = DealingSeed::random(generator)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(34 + 2 * labels.len()));
         bytes.extend(seed.as_bytes());
         bytes.put_u16(u16::try_from(labels.len()).expect("there are at most 715 labels"));
         bytes.extend(labels.iter().flat_map(|label| label.0.to_be_bytes()));
-        self.outputs.push_back(Output::Save { item: Item::Seed(round), bytes });
+        self.outputs.push_back(RefreshOutput::Save { item: RunItemName::Seed(round), bytes });
         self.begin_dealing(round, labels, seed, board, run);
         Ok(())
     }
@@ -236,17 +245,17 @@ impl OldServer {
     /// Computes the proofs of a dealing.
     fn begin_dealing(
         &mut self,
-        round: Round,
+        round: DealingRound,
         labels: Vec<Label>,
         seed: DealingSeed,
-        board: &Board,
-        run: &Run,
+        board: &RefreshAgreement,
+        run: &RefreshRun,
     ) {
         let (Some(shares), seed) = (&self.shares, Arc::new(seed)) else { return };
         for &label in &labels {
-            self.outputs.push_back(Output::Job(Job {
-                of: self.run,
-                task: Task::ProveRow {
+            self.outputs.push_back(RefreshOutput::Job(RefreshJob {
+                scope_digest: self.run,
+                task: RefreshTask::ProveRow {
                     round,
                     label,
                     seed: seed.clone(),
@@ -267,14 +276,20 @@ impl OldServer {
         self.dealings.insert(round, dealing);
     }
 
-    fn send_dealing(&mut self, round: Round, now: Duration, board: &Board, run: &Run) {
+    fn send_dealing(
+        &mut self,
+        round: DealingRound,
+        now: Duration,
+        board: &RefreshAgreement,
+        run: &RefreshRun,
+    ) {
         let (Some(shares), Some(dealing)) = (&self.shares, self.dealings.get_mut(&round)) else {
             return;
         };
         if dealing.proofs.is_none() && dealing.rows.len() == dealing.labels.len() {
             let rows = std::mem::take(&mut dealing.rows).into_iter().collect();
             let ephemeral = dealing.seed.ephemeral().public();
-            let proofs = Proofs::new(self.run, self.index, round, ephemeral, rows);
+            let proofs = DealingProofs::new(self.run, self.index, round, ephemeral, rows);
             dealing.proofs = Some(Arc::new(proofs));
         }
         let Some(proofs) = &dealing.proofs else { return };
@@ -285,10 +300,10 @@ impl OldServer {
             }
             match dealing.deliveries.get(&to) {
                 None => {
-                    dealing.deliveries.insert(to, DeliveryState::InWork);
-                    self.outputs.push_back(Output::Job(Job {
-                        of: self.run,
-                        task: Task::Deliver {
+                    dealing.deliveries.insert(to, DealingDeliveryState::InWork);
+                    self.outputs.push_back(RefreshOutput::Job(RefreshJob {
+                        scope_digest: self.run,
+                        task: RefreshTask::Deliver {
                             round,
                             proofs: proofs.clone(),
                             seed: dealing.seed.clone(),
@@ -300,12 +315,13 @@ impl OldServer {
                         },
                     }));
                 }
-                Some(DeliveryState::InWork) => {}
-                Some(DeliveryState::Ready(delivery)) => {
-                    if self.retries.is_due(Purpose::Deliver(round, to), now) {
+                Some(DealingDeliveryState::InWork) => {}
+                Some(DealingDeliveryState::Ready(delivery)) => {
+                    if self.retries.is_due(OldServerRetry::Deliver(round, to), now) {
                         let (proofs, delivery) = (proofs.clone(), delivery.clone());
-                        let message = Message::Dealing(Dealing { proofs, delivery });
-                        self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                        let message = RefreshMessage::Dealing(Dealing { proofs, delivery });
+                        self.outputs
+                            .push_back(RefreshOutput::Send { to: (RefreshRole::New, to), message });
                     }
                 }
             }
@@ -315,12 +331,16 @@ impl OldServer {
         let is_written = run.read_proof(self.index, round).is_some();
         if dealing.confirmations.len() >= quorum
             && !is_written
-            && self.retries.is_due(Purpose::WriteProof(round), now)
+            && self.retries.is_due(OldServerRetry::WriteProof(round), now)
         {
             let confirmations = dealing.confirmations.iter().take(quorum);
             let confirmations = confirmations.map(|(&server, &it)| (server, it)).collect();
-            let body = Body::Proved { manifest: proofs.manifest.clone(), confirmations };
-            self.outputs.push_back(Output::Submit(Entry::new(self.index, body, &self.identity)));
+            let body = LogEntryBody::Proved { manifest: proofs.manifest.clone(), confirmations };
+            self.outputs.push_back(RefreshOutput::Submit(LogEntry::new(
+                self.index,
+                body,
+                &self.identity,
+            )));
         }
     }
 
@@ -329,13 +349,13 @@ impl OldServer {
         self.shares = None;
         self.dealings.clear();
         self.outputs.clear();
-        self.outputs.push_back(Output::Erase);
+        self.outputs.push_back(RefreshOutput::Erase);
         self.is_over = true;
     }
 }
 
 impl OwnDealing {
-    fn digest(&self) -> Option<Digest> {
+    fn digest(&self) -> Option<Sha256Digest> {
         self.proofs.as_ref().map(|proofs| proofs.digest)
     }
 }

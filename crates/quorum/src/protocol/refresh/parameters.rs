@@ -1,10 +1,10 @@
 //! What all checks of a refresh need of the public key.
 
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::key::GroupKey;
-use crate::protocol::rsa::modulus::{Element, FixedBase, Modulus};
+use crate::protocol::rsa::key::GroupPublicKey;
+use crate::protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus};
 use crate::protocol::share::ShareRange;
 
 /// The bits of the coefficients of random combinations.
@@ -14,15 +14,15 @@ const COEFFICIENT_BITS: u32 = 128;
 const COUNT_BITS: u32 = 20;
 
 /// The modulus, powers of g, and the ranges of exponents.
-pub struct Parameters {
-    pub(crate) modulus: Modulus,
+pub struct RefreshParameters {
+    pub(crate) modulus: RsaModulus,
     pub(crate) range: ShareRange,
     powers: FixedBase,
 }
 
-impl Parameters {
+impl RefreshParameters {
     /// The parameters for a key. Takes as long as some hundred exponentiations.
-    pub fn new(key: &GroupKey, range: ShareRange) -> Self {
+    pub fn new(key: &GroupPublicKey, range: ShareRange) -> Self {
         let widths = [range.bits(), combined_bits(range), response_bits(range)];
         // A refresh of seven servers has this order of exponentiations at each.
         let powers = key.powers_of_g(&widths, 1000);
@@ -36,7 +36,7 @@ impl Parameters {
 
     /// g to the power of a share, of a combination, or of the response of a proof of possession,
     /// in constant time.
-    pub(crate) fn power(&self, exponent: &SecretInteger) -> Element {
+    pub(crate) fn power(&self, exponent: &SecretInteger) -> RsaElement {
         self.powers.pow(exponent)
     }
 
@@ -47,8 +47,8 @@ impl Parameters {
     /// If the operating system gives no random bytes.
     pub(crate) fn are_proofs_of(
         &self,
-        terms: &[(&Element, &SecretInteger)],
-        generator: &mut Generator,
+        terms: &[(&RsaElement, &SecretInteger)],
+        generator: &mut RandomGenerator,
     ) -> Result<bool, RandomError> {
         let mut sum = SecretInteger::zero(self.combined_bits());
         let mut powers = Vec::with_capacity(terms.len());

@@ -1,54 +1,54 @@
 //! Witnesses, and the proof that a new server has its shares before the old ones are erased.
 
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use super::parameters::Parameters;
-use crate::protocol::combination::{Combination, Label, ServerIndex};
+use super::parameters::RefreshParameters;
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::{Element, Modulus};
-use crate::protocol::wire::Digest;
+use crate::protocol::rsa::modulus::{RsaElement, RsaModulus};
+use crate::protocol::wire::Sha256Digest;
 
 /// The witnesses of an epoch, `w_u` = `g^{s_u`}, by label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Witnesses {
-    elements: Vec<Element>,
-    digest: Digest,
+pub struct ShareWitnesses {
+    elements: Vec<RsaElement>,
+    digest: Sha256Digest,
 }
 
-impl Witnesses {
+impl ShareWitnesses {
     /// These witnesses.
-    pub fn new(elements: Vec<Element>) -> Self {
-        let bytes: Vec<u8> = elements.iter().flat_map(Element::to_be_bytes).collect();
+    pub fn new(elements: Vec<RsaElement>) -> Self {
+        let bytes: Vec<u8> = elements.iter().flat_map(RsaElement::to_be_bytes).collect();
         Self { elements, digest: Self::digest_of(&bytes) }
     }
 
     /// Parses `count` witnesses.
-    pub fn parse(bytes: &[u8], count: usize, modulus: &Modulus) -> Option<Self> {
+    pub fn parse(bytes: &[u8], count: usize, modulus: &RsaModulus) -> Option<Self> {
         let elements = parse_elements(bytes, count, modulus)?;
         Some(Self { elements, digest: Self::digest_of(bytes) })
     }
 
     /// The witnesses one after another.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.elements.iter().flat_map(Element::to_be_bytes).collect()
+        self.elements.iter().flat_map(RsaElement::to_be_bytes).collect()
     }
 
     /// The digest that headers carry.
-    pub fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Sha256Digest {
         self.digest
     }
 
     /// The digest of encoded witnesses.
-    pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
-        Digest::of(&[b"SNDR-QUORUM-WITNESSES\0", bytes])
+    pub(crate) fn digest_of(bytes: &[u8]) -> Sha256Digest {
+        Sha256Digest::of(&[b"SNDR-QUORUM-WITNESSES\0", bytes])
     }
 
     /// The witness of the share with a label.
     ///
     /// # Panics
     /// If there is no such label.
-    pub fn witness(&self, label: Label) -> &Element {
+    pub fn witness(&self, label: Label) -> &RsaElement {
         &self.elements[usize::from(label.0)]
     }
 }
@@ -57,8 +57,8 @@ impl Witnesses {
 pub(crate) fn parse_elements(
     bytes: &[u8],
     count: usize,
-    modulus: &Modulus,
-) -> Option<Vec<Element>> {
+    modulus: &RsaModulus,
+) -> Option<Vec<RsaElement>> {
     if bytes.len() != count * modulus.byte_len() {
         return None;
     }
@@ -69,12 +69,12 @@ pub(crate) fn parse_elements(
 /// S = sum `r_u` `s_u`.
 /// `shares` are those of the server, by label.
 pub(crate) fn prove<'a>(
-    run: Digest,
+    run: Sha256Digest,
     server: ServerIndex,
-    witnesses: Digest,
+    witnesses: Sha256Digest,
     shares: impl IntoIterator<Item = (Label, &'a SecretInteger)>,
-    parameters: &Parameters,
-    generator: &mut Generator,
+    parameters: &RefreshParameters,
+    generator: &mut RandomGenerator,
 ) -> Result<Vec<u8>, RandomError> {
     let mut sum = SecretInteger::zero(parameters.combined_bits());
     for (label, share) in shares {
@@ -93,11 +93,11 @@ pub(crate) fn prove<'a>(
 /// Whether `proof` proves that a server has its shares.
 pub(crate) fn verify(
     proof: &[u8],
-    run: Digest,
+    run: Sha256Digest,
     server: ServerIndex,
-    witnesses: &Witnesses,
-    combination: &Combination,
-    parameters: &Parameters,
+    witnesses: &ShareWitnesses,
+    combination: &CombinatorialSharing,
+    parameters: &RefreshParameters,
 ) -> bool {
     let Some((commitment, response)) = proof.split_at_checked(parameters.modulus.byte_len()) else {
         return false;
@@ -115,19 +115,29 @@ pub(crate) fn verify(
 }
 
 /// `r_u`.
-fn coefficient(run: Digest, server: ServerIndex, witnesses: Digest, label: Label) -> u128 {
+fn coefficient(
+    run: Sha256Digest,
+    server: ServerIndex,
+    witnesses: Sha256Digest,
+    label: Label,
+) -> u128 {
     let parts: [&[u8]; 5] =
         [b"SNDR-QUORUM-COEFFICIENT\0", &run.0, &[server.0], &witnesses.0, &label.0.to_be_bytes()];
-    number(Digest::of(&parts))
+    number(Sha256Digest::of(&parts))
 }
 
-fn challenge(run: Digest, server: ServerIndex, witnesses: Digest, commitment: &[u8]) -> u128 {
+fn challenge(
+    run: Sha256Digest,
+    server: ServerIndex,
+    witnesses: Sha256Digest,
+    commitment: &[u8],
+) -> u128 {
     let parts: [&[u8]; 5] =
         [b"SNDR-QUORUM-POSSESSION\0", &run.0, &[server.0], &witnesses.0, commitment];
-    number(Digest::of(&parts))
+    number(Sha256Digest::of(&parts))
 }
 
-fn number(digest: Digest) -> u128 {
+fn number(digest: Sha256Digest) -> u128 {
     let (first, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
     u128::from_be_bytes(*first)
 }

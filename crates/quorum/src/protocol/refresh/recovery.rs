@@ -7,57 +7,60 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::entry::Side;
-use super::message::{Answer, EncodedShares, Message, Sum};
-use super::output::{Delays, Job, JobResult, Outcome, Output, Shares, Task};
-use super::parameters::Parameters;
-use super::possession::Witnesses;
-use super::retries::Retries;
-use crate::protocol::combination::{Combination, ServerIndex};
-use crate::protocol::wire::Digest;
+use super::entry::RefreshRole;
+use super::message::{EncodedShareMap, RecoveryAnswer, RefreshMessage, SubshareSum};
+use super::output::{
+    LabeledShares, RefreshDelays, RefreshJob, RefreshJobResult, RefreshOutcome, RefreshOutput,
+    RefreshTask,
+};
+use super::parameters::RefreshParameters;
+use super::possession::ShareWitnesses;
+use super::retries::RetrySchedule;
+use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
+use crate::protocol::wire::Sha256Digest;
 
 /// A server that asks the others for its shares of an epoch.
-pub struct Recovery {
+pub struct ShareRecovery {
     index: ServerIndex,
-    source: Source,
-    group: Combination,
-    parameters: Arc<Parameters>,
+    source: RecoverySource,
+    group: CombinatorialSharing,
+    parameters: Arc<RefreshParameters>,
     /// The digest of the witnesses, if it is known from the log or a header.
-    expected: Option<Digest>,
-    witnesses: Option<Arc<Witnesses>>,
+    expected: Option<Sha256Digest>,
+    witnesses: Option<Arc<ShareWitnesses>>,
     /// The witnesses that servers sent, until f+1 are equal.
     copies: BTreeMap<ServerIndex, Vec<u8>>,
     /// Answers that wait for a check: one of each server.
-    waiting: BTreeMap<ServerIndex, Shares>,
+    waiting: BTreeMap<ServerIndex, LabeledShares>,
     is_checking: bool,
     /// Servers that sent something wrong.
     faulty: BTreeSet<ServerIndex>,
-    shares: Shares,
-    retries: Retries<ServerIndex>,
-    outputs: VecDeque<Output>,
+    shares: LabeledShares,
+    retries: RetrySchedule<ServerIndex>,
+    outputs: VecDeque<RefreshOutput>,
 }
 
 /// What shares are of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum RecoverySource {
     Epoch(u64),
-    Dealing(Digest),
+    Dealing(Sha256Digest),
 }
 
-impl Recovery {
+impl ShareRecovery {
     /// Begins. `expected` is the digest of the witnesses, if it is known; without it, the witnesses
     /// that f+1 servers send are right.
     pub fn new(
         index: ServerIndex,
         epoch: u64,
-        group: Combination,
-        parameters: Arc<Parameters>,
-        expected: Option<Digest>,
-        delays: &Delays,
+        group: CombinatorialSharing,
+        parameters: Arc<RefreshParameters>,
+        expected: Option<Sha256Digest>,
+        delays: &RefreshDelays,
     ) -> Self {
         Self {
             index,
-            source: Source::Epoch(epoch),
+            source: RecoverySource::Epoch(epoch),
             group,
             parameters,
             expected,
@@ -66,34 +69,35 @@ impl Recovery {
             waiting: BTreeMap::new(),
             is_checking: false,
             faulty: BTreeSet::new(),
-            shares: Shares::new(),
-            retries: Retries::new(delays.resend),
+            shares: LabeledShares::new(),
+            retries: RetrySchedule::new(delays.resend),
             outputs: VecDeque::new(),
         }
     }
 
     /// One that knows the witnesses.
-    pub(crate) fn with_witnesses(mut self, witnesses: Arc<Witnesses>) -> Self {
+    pub(crate) fn with_witnesses(mut self, witnesses: Arc<ShareWitnesses>) -> Self {
         self.witnesses = Some(witnesses);
         self
     }
 
     /// One that asks for what a dealing adds to the shares. The witnesses are of that.
-    pub(crate) fn of_dealing(mut self, dealing: Digest) -> Self {
-        self.source = Source::Dealing(dealing);
+    pub(crate) fn of_dealing(mut self, dealing: Sha256Digest) -> Self {
+        self.source = RecoverySource::Dealing(dealing);
         self
     }
 
     /// The witnesses and this server's shares, once it has all. Empties the machine.
-    pub fn take(&mut self) -> Option<(Arc<Witnesses>, Shares)> {
+    pub fn take(&mut self) -> Option<(Arc<ShareWitnesses>, LabeledShares)> {
         let witnesses = self.witnesses.as_ref()?;
         let is_complete = self.shares.len() == self.group.labels_of(self.index).count();
         is_complete.then(|| (witnesses.clone(), std::mem::take(&mut self.shares)))
     }
 
     /// Handles the answer of another server of the group.
-    pub fn handle_answer(&mut self, from: ServerIndex, answer: &Answer) {
-        let is_awaited = self.source == Source::Epoch(answer.epoch) && self.is_trusted(from);
+    pub fn handle_answer(&mut self, from: ServerIndex, answer: &RecoveryAnswer) {
+        let is_awaited =
+            self.source == RecoverySource::Epoch(answer.epoch) && self.is_trusted(from);
         if is_awaited {
             self.handle_witnesses(from, &answer.witnesses);
             self.handle_shares(from, &answer.shares);
@@ -101,14 +105,14 @@ impl Recovery {
     }
 
     /// Handles another server's answer about a dealing.
-    pub(crate) fn handle_sum(&mut self, from: ServerIndex, sum: &Sum) {
-        if self.source == Source::Dealing(sum.dealing) && self.is_trusted(from) {
+    pub(crate) fn handle_sum(&mut self, from: ServerIndex, sum: &SubshareSum) {
+        if self.source == RecoverySource::Dealing(sum.dealing) && self.is_trusted(from) {
             self.handle_shares(from, &sum.shares);
         }
     }
 
     /// Whether a job is of this recovery.
-    pub(crate) fn is_about(&self, job: Digest) -> bool {
+    pub(crate) fn is_about(&self, job: Sha256Digest) -> bool {
         self.witnesses.as_ref().is_some_and(|witnesses| witnesses.digest() == job)
     }
 
@@ -117,8 +121,8 @@ impl Recovery {
         is_member && !self.faulty.contains(&from)
     }
 
-    fn handle_shares(&mut self, from: ServerIndex, encoded: &EncodedShares) {
-        let mut shares = Shares::new();
+    fn handle_shares(&mut self, from: ServerIndex, encoded: &EncodedShareMap) {
+        let mut shares = LabeledShares::new();
         for (&label, bytes) in encoded {
             if !self.group.holds(self.index, label) || !self.group.holds(from, label) {
                 continue;
@@ -138,25 +142,25 @@ impl Recovery {
             return;
         }
         let is_right = if let Some(expected) = self.expected {
-            Witnesses::digest_of(bytes) == expected
+            ShareWitnesses::digest_of(bytes) == expected
         } else {
             self.copies.insert(from, bytes.to_vec());
             let equal = self.copies.values().filter(|copy| *copy == bytes).count();
             equal >= self.group.signer_count()
         };
         if is_right {
-            let parsed = Witnesses::parse(bytes, count, &self.parameters.modulus);
+            let parsed = ShareWitnesses::parse(bytes, count, &self.parameters.modulus);
             self.witnesses = parsed.map(Arc::new);
             self.copies.clear();
         }
     }
 
     /// Takes the result of a job of this machine.
-    pub fn handle_job(&mut self, result: JobResult) {
-        if !self.is_about(result.of) {
+    pub fn handle_job(&mut self, result: RefreshJobResult) {
+        if !self.is_about(result.scope_digest) {
             return;
         }
-        if let Outcome::Checked { from, right, all_right } = result.outcome {
+        if let RefreshOutcome::Checked { from, right, all_right } = result.outcome {
             self.is_checking = false;
             self.shares.extend(right);
             if !all_right {
@@ -166,7 +170,7 @@ impl Recovery {
     }
 
     /// What to do next, as for the other machines.
-    pub fn poll_output(&mut self, now: Duration) -> Option<Output> {
+    pub fn poll_output(&mut self, now: Duration) -> Option<RefreshOutput> {
         if self.outputs.is_empty() {
             self.retries.begin_pass();
             self.step(now);
@@ -187,9 +191,9 @@ impl Recovery {
             shares.retain(|label, _| !self.shares.contains_key(label));
             if !shares.is_empty() {
                 self.is_checking = true;
-                self.outputs.push_back(Output::Job(Job {
-                    of: witnesses.digest(),
-                    task: Task::Check {
+                self.outputs.push_back(RefreshOutput::Job(RefreshJob {
+                    scope_digest: witnesses.digest(),
+                    task: RefreshTask::Check {
                         from,
                         shares,
                         witnesses: witnesses.clone(),
@@ -206,12 +210,13 @@ impl Recovery {
             // The others of a group differ in which shares they can send: all are asked.
             if self.retries.is_due(server, now) {
                 let message = match self.source {
-                    Source::Epoch(epoch) => {
-                        Message::Ask { epoch, witnesses: self.witnesses.is_none() }
+                    RecoverySource::Epoch(epoch) => {
+                        RefreshMessage::Ask { epoch, witnesses: self.witnesses.is_none() }
                     }
-                    Source::Dealing(dealing) => Message::AskSum { dealing },
+                    RecoverySource::Dealing(dealing) => RefreshMessage::AskSum { dealing },
                 };
-                self.outputs.push_back(Output::Send { to: (Side::New, server), message });
+                self.outputs
+                    .push_back(RefreshOutput::Send { to: (RefreshRole::New, server), message });
             }
         }
     }
@@ -220,33 +225,38 @@ impl Recovery {
 /// The answer to another server of the group: the shares that both should hold.
 pub fn answer(
     epoch: u64,
-    witnesses: Option<&Witnesses>,
-    shares: &Shares,
+    witnesses: Option<&ShareWitnesses>,
+    shares: &LabeledShares,
     to: ServerIndex,
-    group: &Combination,
-) -> Message {
-    let witnesses = witnesses.map(Witnesses::to_bytes).unwrap_or_default();
-    Message::Shares(Answer { epoch, witnesses, shares: common(shares, to, group) })
+    group: &CombinatorialSharing,
+) -> RefreshMessage {
+    let witnesses = witnesses.map(ShareWitnesses::to_bytes).unwrap_or_default();
+    RefreshMessage::Shares(RecoveryAnswer { epoch, witnesses, shares: common(shares, to, group) })
 }
 
 /// The answer to another server about a dealing.
 pub(crate) fn answer_sum(
-    dealing: Digest,
-    sum: &Shares,
+    dealing: Sha256Digest,
+    sum: &LabeledShares,
     to: ServerIndex,
-    group: &Combination,
-) -> Message {
-    Message::Sum(Sum { dealing, shares: common(sum, to, group) })
+    group: &CombinatorialSharing,
+) -> RefreshMessage {
+    RefreshMessage::Sum(SubshareSum { dealing, shares: common(sum, to, group) })
 }
 
 /// The shares that another server should hold, too.
-fn common(shares: &Shares, to: ServerIndex, group: &Combination) -> EncodedShares {
+fn common(
+    shares: &LabeledShares,
+    to: ServerIndex,
+    group: &CombinatorialSharing,
+) -> EncodedShareMap {
     let common = shares.iter().filter(|(label, _)| group.holds(to, **label));
     common.map(|(&label, share)| (label, share.to_be_bytes())).collect()
 }
 
 /// Encodes shares with their witnesses, for the store.
-pub(crate) fn save(witnesses: &Witnesses, shares: &Shares) -> Zeroizing<Vec<u8>> {
+pub(crate) fn save(witnesses: &ShareWitnesses, shares: &LabeledShares) -> Zeroizing<Vec<u8>> {
     let shares = shares.iter().map(|(&label, share)| (label, share.to_be_bytes())).collect();
-    Message::Shares(Answer { epoch: 0, witnesses: witnesses.to_bytes(), shares }).to_bytes()
+    RefreshMessage::Shares(RecoveryAnswer { epoch: 0, witnesses: witnesses.to_bytes(), shares })
+        .to_bytes()
 }

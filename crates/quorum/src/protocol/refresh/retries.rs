@@ -7,21 +7,21 @@ use std::time::Duration;
 const MAX_BACKOFF: u32 = 32;
 
 /// The next attempt for each purpose. The interval doubles from attempt to attempt.
-pub(crate) struct Retries<K> {
+pub(crate) struct RetrySchedule<K> {
     interval: Duration,
     /// Counts the passes over all purposes.
     pass: u64,
-    attempts: BTreeMap<K, Attempt>,
+    attempts: BTreeMap<K, ScheduledRetry>,
 }
 
-struct Attempt {
+struct ScheduledRetry {
     next_at: Duration,
     backoff: u32,
     /// The last pass that asked.
     pass: u64,
 }
 
-impl<K: Ord> Retries<K> {
+impl<K: Ord> RetrySchedule<K> {
     pub(crate) fn new(interval: Duration) -> Self {
         Self { interval, pass: 0, attempts: BTreeMap::new() }
     }
@@ -39,7 +39,7 @@ impl<K: Ord> Retries<K> {
 
     /// Whether to try now; the first time after a delay.
     pub(crate) fn is_due_after(&mut self, purpose: K, now: Duration, delay: Duration) -> bool {
-        let first = Attempt { next_at: now + delay, backoff: 1, pass: self.pass };
+        let first = ScheduledRetry { next_at: now + delay, backoff: 1, pass: self.pass };
         let attempt = self.attempts.entry(purpose).or_insert(first);
         attempt.pass = self.pass;
         let is_due = attempt.next_at <= now;
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn intervals_double_and_what_is_done_has_no_deadline() {
         let second = Duration::from_secs(1);
-        let mut retries = Retries::new(second);
+        let mut retries = RetrySchedule::new(second);
         retries.begin_pass();
         assert!(retries.is_due('a', second));
         assert!(!retries.is_due('a', second));

@@ -14,11 +14,11 @@ use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::Identity;
 use hmac::{Hmac, Mac};
 use sha2::{Digest as _, Sha256, Sha512};
-use sharing::{Generator, RandomError, wipe_stack};
+use sharing::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::Label;
-use crate::protocol::wire::{Malformed, Reader};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader};
 
 /// The number of bytes by which a ciphertext is longer than its plaintext.
 pub(crate) const TAG_LEN: usize = 16;
@@ -43,10 +43,10 @@ impl SessionPoint {
     }
 
     /// Reads a point other than the neutral element.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let bytes = CompressedRistretto(reader.array()?);
         let point = bytes.decompress().filter(|point| *point != RistrettoPoint::identity());
-        Ok(Self { point: point.ok_or(Malformed("a session key is no point"))?, bytes })
+        Ok(Self { point: point.ok_or(MalformedEncoding("a session key is no point"))?, bytes })
     }
 }
 
@@ -74,7 +74,7 @@ impl SessionSecret {
         secret
     }
 
-    pub(crate) fn random(generator: &mut Generator) -> Result<Self, RandomError> {
+    pub(crate) fn random(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
         let mut bytes = Zeroizing::new([0; 64]);
         generator.fill(&mut *bytes)?;
         Ok(Self::new(&bytes))
@@ -86,9 +86,9 @@ impl SessionSecret {
     }
 
     /// From the store.
-    pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Result<Self, Malformed> {
+    pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Result<Self, MalformedEncoding> {
         let scalar = Option::from(Scalar::from_canonical_bytes(*bytes));
-        scalar.map(Self).ok_or(Malformed("a session key is no scalar"))
+        scalar.map(Self).ok_or(MalformedEncoding("a session key is no scalar"))
     }
 
     pub(crate) fn public(&self) -> SessionPoint {
@@ -111,7 +111,7 @@ impl SessionSecret {
         other: &SessionPoint,
         agreed: &SessionPoint,
         context: &[u8],
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
     ) -> Result<SessionProof, RandomError> {
         let nonce = Self::random(generator)?;
         let commitments = [nonce.public(), *nonce.agree(other)];
@@ -153,10 +153,10 @@ impl SessionProof {
         bytes
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let mut scalar = || {
             let scalar = Scalar::from_canonical_bytes(reader.array()?);
-            Option::from(scalar).ok_or(Malformed("a proof is no scalar"))
+            Option::from(scalar).ok_or(MalformedEncoding("a proof is no scalar"))
         };
         Ok(Self { challenge: scalar()?, response: scalar()? })
     }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn secrets() -> [SessionSecret; 2] {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         [(); 2].map(|()| SessionSecret::random(&mut generator).unwrap())
     }
 
@@ -260,9 +260,9 @@ mod tests {
         let [receiver, dealer] = secrets();
         let (public, other) = (receiver.public(), dealer.public());
         let agreed = receiver.agree(&other);
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let proof = receiver.prove(&other, &agreed, b"context", &mut generator).unwrap();
-        let read = SessionProof::read(&mut Reader::new(&proof.to_bytes()));
+        let read = SessionProof::read(&mut QuorumWireReader::new(&proof.to_bytes()));
         assert_eq!(read, Ok(proof));
         assert!(proof.verify(&public, &other, &agreed, b"context"));
         assert!(!proof.verify(&public, &other, &agreed, b"another"));
@@ -282,8 +282,8 @@ mod tests {
 
     #[test]
     fn the_neutral_element_is_no_key() {
-        assert!(SessionPoint::read(&mut Reader::new(&[0; 32])).is_err());
-        assert!(SessionPoint::read(&mut Reader::new(&[0xff; 32])).is_err());
-        assert!(SessionPoint::read(&mut Reader::new(&[0; 31])).is_err());
+        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0; 32])).is_err());
+        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0xff; 32])).is_err());
+        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0; 31])).is_err());
     }
 }

@@ -11,10 +11,10 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 
-use self::scenario::Scenario;
-use self::world::World;
+use self::scenario::RefreshScenario;
+use self::world::RefreshSimulation;
 
 /// What has to happen in some of the runs.
 const EVENTS: [&str; 22] = [
@@ -58,9 +58,9 @@ fn a_refresh_is_safe_and_finishes() {
 
 /// Runs a seed. Returns what happened, and how often.
 fn run(seed: u64) -> BTreeMap<String, u64> {
-    let mut rng = Rng::new(seed);
-    let scenario = Scenario::random(&mut rng);
-    let mut world = World::new(scenario, seed, rng);
+    let mut rng = SeededRng::new(seed);
+    let scenario = RefreshScenario::random(&mut rng);
+    let mut world = RefreshSimulation::new(scenario, seed, rng);
     world.run();
     world.check();
     world.seen()

@@ -9,21 +9,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use keys::SecretKey;
-use sharing::Generator;
-use sim::Rng;
+use keys::IdentitySecretKey;
+use sharing::RandomGenerator;
+use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
 use crate::protocol::ceremony::DealerKey;
-use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::fixture::tiny_key;
-use crate::protocol::group::{Group, Header};
+use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::integer::SecretInteger;
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::{group, identity};
 
-const DELAYS: Delays = Delays {
+const DELAYS: RefreshDelays = RefreshDelays {
     need: Duration::from_secs(5),
     grace: Duration::from_secs(20),
     resend: Duration::from_secs(1),
@@ -32,25 +32,26 @@ const DELAYS: Delays = Delays {
 /// What a run needs besides the servers.
 struct Setting {
     key: DealerKey,
-    parameters: Arc<Parameters>,
-    old: Group,
-    new: Group,
-    shares: Vec<Arc<Shares>>,
-    witnesses: Arc<Witnesses>,
+    parameters: Arc<RefreshParameters>,
+    old: QuorumGroup,
+    new: QuorumGroup,
+    shares: Vec<Arc<LabeledShares>>,
+    witnesses: Arc<ShareWitnesses>,
 }
 
 impl Setting {
-    fn new(old_faulty: u8, new_faulty: u8, generator: &mut Generator) -> Self {
+    fn new(old_faulty: u8, new_faulty: u8, generator: &mut RandomGenerator) -> Self {
         let key = tiny_key();
         let range = ShareRange::new(key.group().modulus().bits());
         let (old, new) = (group(old_faulty, 1), group(new_faulty, 100));
         let split = key.split(&range, old.combination(), generator).unwrap();
-        let parameters = Arc::new(Parameters::new(key.group(), range));
+        let parameters = Arc::new(RefreshParameters::new(key.group(), range));
         let share = |label| (label, split.share(label));
         let held = |server| Arc::new(old.combination().labels_of(server).map(share).collect());
         let shares = old.combination().servers().map(held).collect();
         let power = |label| parameters.power(&split.share(label));
-        let witnesses = Arc::new(Witnesses::new(old.combination().labels().map(power).collect()));
+        let witnesses =
+            Arc::new(ShareWitnesses::new(old.combination().labels().map(power).collect()));
         Self { key, parameters, old, new, shares, witnesses }
     }
 }
@@ -60,21 +61,21 @@ enum Machine {
     New(Box<NewServer>),
 }
 
-type Address = (Side, ServerIndex);
+type Address = (RefreshRole, ServerIndex);
 
 struct World {
     setting: Setting,
-    board: Board,
+    board: RefreshAgreement,
     machines: BTreeMap<Address, Machine>,
-    saved: BTreeMap<Address, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
-    begun: BTreeMap<ServerIndex, (Header, Arc<Witnesses>, Arc<Shares>)>,
+    saved: BTreeMap<Address, BTreeMap<RunItemName, Zeroizing<Vec<u8>>>>,
+    begun: BTreeMap<ServerIndex, (GroupHeader, Arc<ShareWitnesses>, Arc<LabeledShares>)>,
     /// The entries that changed something, with the board before each.
-    history: Vec<(Board, Entry)>,
+    history: Vec<(RefreshAgreement, LogEntry)>,
     /// Messages and their senders and receivers.
     links: VecDeque<(Address, Address, Vec<u8>)>,
     now: Duration,
-    generator: Generator,
-    rng: Rng,
+    generator: RandomGenerator,
+    rng: SeededRng,
     /// How many of 100 messages are lost, until the time when all arrive.
     loss: u64,
     heals_at: Duration,
@@ -84,22 +85,23 @@ struct World {
     withheld: Vec<(ServerIndex, ServerIndex)>,
     /// Servers whose jobs for dealings still run when the epoch ends, and these jobs.
     slow: Vec<Address>,
-    late_jobs: Vec<(Address, Job)>,
+    late_jobs: Vec<(Address, RefreshJob)>,
 }
 
 impl World {
     fn new(old_faulty: u8, new_faulty: u8, seed: u64) -> Self {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let setting = Setting::new(old_faulty, new_faulty, &mut generator);
         let (old, voting) = (setting.old.clone(), vec![None; setting.old.members().len()]);
-        let epoch = Header::first(old, voting, setting.witnesses.digest());
-        let mut board = Board::new(setting.parameters.clone(), epoch);
+        let epoch = GroupHeader::first(old, voting, setting.witnesses.digest());
+        let mut board = RefreshAgreement::new(setting.parameters.clone(), epoch);
         let mut history = Vec::new();
         for i in 0..=old_faulty {
             let entry = board.approval(ServerIndex(i), setting.new.clone(), &identity(1 + i));
             history.push((board.clone(), entry.clone()));
-            let change = board.apply(&Entry::parse(&entry.to_bytes()).unwrap()).unwrap();
-            let expected = if i == old_faulty { Change::Opened } else { Change::Counted };
+            let change = board.apply(&LogEntry::parse(&entry.to_bytes()).unwrap()).unwrap();
+            let expected =
+                if i == old_faulty { LogEntryEffect::Opened } else { LogEntryEffect::Counted };
             assert_eq!(change, expected);
         }
         let mut world = Self {
@@ -111,7 +113,7 @@ impl World {
             links: VecDeque::new(),
             now: Duration::ZERO,
             generator,
-            rng: Rng::new(seed),
+            rng: SeededRng::new(seed),
             loss: 0,
             heals_at: Duration::from_secs(60),
             silent: Vec::new(),
@@ -127,10 +129,11 @@ impl World {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        let all = |side, group: &Group| {
+        let all = |side, group: &QuorumGroup| {
             group.combination().servers().map(move |it| (side, it)).collect::<Vec<_>>()
         };
-        [all(Side::Old, &self.setting.old), all(Side::New, &self.setting.new)].concat()
+        [all(RefreshRole::Old, &self.setting.old), all(RefreshRole::New, &self.setting.new)]
+            .concat()
     }
 
     /// Starts a server, or restarts it with what it saved.
@@ -138,15 +141,15 @@ impl World {
         let (side, index) = address;
         let saved = self.saved.entry(address).or_default();
         let machine = match side {
-            Side::Old => {
+            RefreshRole::Old => {
                 let identity = Arc::new(identity(1 + index.0));
                 let shares = self.setting.shares[usize::from(index.0)].clone();
                 let board = &self.board;
                 let old = OldServer::new(index, identity, shares, &DELAYS, board, saved);
                 Machine::Old(Box::new(old.unwrap()))
             }
-            Side::New => {
-                let identity: Arc<SecretKey> = Arc::new(identity(100 + index.0));
+            RefreshRole::New => {
+                let identity: Arc<IdentitySecretKey> = Arc::new(identity(100 + index.0));
                 let witnesses = self.setting.witnesses.clone();
                 let board = &self.board;
                 let new = NewServer::new(index, identity, witnesses, &DELAYS, board, saved);
@@ -168,46 +171,47 @@ impl World {
             let Some(output) = output.unwrap() else { return has_acted };
             has_acted = true;
             match output {
-                Output::Send { to, message } => {
+                RefreshOutput::Send { to, message } => {
                     let is_lost = self.now < self.heals_at && self.rng.chance(self.loss);
                     if !is_lost {
                         self.links.push_back((address, to, message.to_bytes().to_vec()));
                     }
                 }
-                Output::Submit(entry) => {
-                    let parsed = Entry::parse(&entry.to_bytes());
+                RefreshOutput::Submit(entry) => {
+                    let parsed = LogEntry::parse(&entry.to_bytes());
                     assert_eq!(parsed.as_ref(), Ok(&entry));
                     let before = self.board.clone();
                     // Refused are repetitions only.
                     if let Err(refusal) = self.board.apply(&entry) {
-                        let is_late = matches!(refusal, Refusal::Repeated | Refusal::Ended);
+                        let is_late =
+                            matches!(refusal, LogEntryRefusal::Repeated | LogEntryRefusal::Ended);
                         assert!(is_late, "{address:?}: {refusal}");
                     } else {
                         self.history.push((before, entry));
                     }
                 }
-                Output::Save { item, bytes } => {
+                RefreshOutput::Save { item, bytes } => {
                     self.saved.entry(address).or_default().insert(item, bytes);
                 }
-                Output::Job(job) => {
-                    let is_recovery = matches!(job.task, output::Task::Check { .. });
+                RefreshOutput::Job(job) => {
+                    let is_recovery = matches!(job.task, output::RefreshTask::Check { .. });
                     if self.slow.contains(&address) && !is_recovery {
                         self.late_jobs.push((address, job));
                     } else {
                         self.finish(address, job);
                     }
                 }
-                Output::Begin { header, witnesses, shares } => {
+                RefreshOutput::Begin { header, witnesses, shares } => {
                     self.begun.insert(address.1, (header, witnesses, shares));
                 }
-                Output::Erase => {
+                RefreshOutput::Erase => {
                     self.saved.remove(&address);
                 }
             }
         }
     }
 
-    fn finish(&mut self, address: Address, job: Job) {
+    fn finish(&mut self, address: Address, job: RefreshJob) {
         let result = job.run(&mut self.generator).unwrap();
         match self.machines.get_mut(&address).unwrap() {
             Machine::Old(server) => server.handle_job(result),
@@ -247,13 +251,13 @@ impl World {
         if self.silent.contains(&to) {
             return;
         }
-        let message = Message::parse(bytes).unwrap();
+        let message = RefreshMessage::parse(bytes).unwrap();
         let is_withheld = self.withheld.contains(&(from.1, to.1));
-        if is_withheld && matches!(message, Message::Dealing(_)) {
+        if is_withheld && matches!(message, RefreshMessage::Dealing(_)) {
             return;
         }
         // Servers of the new epoch answer from their shares.
-        if let Message::Ask { epoch, witnesses: with_witnesses } = message
+        if let RefreshMessage::Ask { epoch, witnesses: with_witnesses } = message
             && let Some((header, witnesses, shares)) = self.begun.get(&to.1)
         {
             assert_eq!(epoch, header.epoch);
@@ -290,7 +294,7 @@ impl World {
         assert!(run.excluded().is_empty() && run.faulty().is_empty());
     }
 
-    fn old_shares(&mut self) -> Vec<Weak<Shares>> {
+    fn old_shares(&mut self) -> Vec<Weak<LabeledShares>> {
         let shares = std::mem::take(&mut self.setting.shares);
         shares.iter().map(Arc::downgrade).collect()
     }
@@ -303,7 +307,7 @@ fn a_refresh_gives_the_new_group_shares_of_the_same_key() {
         let old_shares = world.old_shares();
         world.run();
         assert_eq!(world.now, Duration::ZERO, "nothing waits");
-        world.assert_refreshed(Combination::new(new).unwrap().server_count());
+        world.assert_refreshed(CombinatorialSharing::new(new).unwrap().server_count());
         assert!(world.saved.is_empty(), "everything saved is erased");
         assert!(old_shares.iter().all(|it| it.upgrade().is_none()), "old shares are dropped");
     }
@@ -314,11 +318,11 @@ fn a_refresh_finishes_without_f_servers_of_either_group() {
     for faulty in 1..=2 {
         let mut world = World::new(faulty, faulty, 2);
         for i in 0..faulty {
-            world.silent.push((Side::Old, ServerIndex(2 * i)));
-            world.silent.push((Side::New, ServerIndex(i)));
+            world.silent.push((RefreshRole::Old, ServerIndex(2 * i)));
+            world.silent.push((RefreshRole::New, ServerIndex(i)));
         }
         world.run();
-        let expected = Combination::new(faulty).unwrap().quorum();
+        let expected = CombinatorialSharing::new(faulty).unwrap().quorum();
         world.assert_refreshed(expected);
     }
 }
@@ -326,15 +330,14 @@ fn a_refresh_finishes_without_f_servers_of_either_group() {
 #[test]
 fn the_last_dealers_get_as_long_as_the_others_took() {
     let need = |world: &World| {
-        world
-            .links
-            .iter()
-            .any(|(.., bytes)| matches!(Message::parse(bytes), Ok(Message::Need { .. })))
+        world.links.iter().any(|(.., bytes)| {
+            matches!(RefreshMessage::parse(bytes), Ok(RefreshMessage::Need { .. }))
+        })
     };
     let seconds = Duration::from_secs;
     for (took, waited) in [(0, Duration::from_millis(500)), (3, seconds(3)), (9, DELAYS.need)] {
         let mut world = World::new(1, 1, 9);
-        world.silent.push((Side::Old, ServerIndex(3)));
+        world.silent.push((RefreshRole::Old, ServerIndex(3)));
         // The new servers register, and see that all have.
         for address in world.addresses().repeat(2) {
             if !world.silent.contains(&address) {
@@ -343,7 +346,7 @@ fn the_last_dealers_get_as_long_as_the_others_took() {
         }
         world.now = seconds(took);
         for address in world.addresses() {
-            if address.0 == Side::New {
+            if address.0 == RefreshRole::New {
                 world.poll(address);
             }
         }
@@ -369,7 +372,7 @@ fn a_refresh_finishes_if_no_server_gets_all_dealings() {
 fn jobs_that_end_after_the_epoch_bring_nothing_back() {
     let mut world = World::new(1, 1, 8);
     let old_shares = world.old_shares();
-    world.slow = vec![(Side::Old, ServerIndex(1)), (Side::New, ServerIndex(2))];
+    world.slow = vec![(RefreshRole::Old, ServerIndex(1)), (RefreshRole::New, ServerIndex(2))];
     world.run();
     world.assert_refreshed(4);
     let late = std::mem::take(&mut world.late_jobs);
@@ -398,7 +401,7 @@ fn a_refresh_finishes_when_messages_are_lost() {
 fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
     let mut world = World::new(1, 1, 3);
     // The dealer changes a ciphertext after it has been made, and signs that.
-    let dealer = (Side::Old, ServerIndex(0));
+    let dealer = (RefreshRole::Old, ServerIndex(0));
     let (mut changed, mut right) = (false, None);
     for _ in 0..200 {
         for address in world.addresses() {
@@ -407,34 +410,34 @@ fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
         let Some((from, to, bytes)) = world.links.pop_front() else { continue };
         let mut bytes = bytes;
         if from == dealer
-            && let Message::Dealing(mut dealing) = Message::parse(&bytes).unwrap()
+            && let RefreshMessage::Dealing(mut dealing) = RefreshMessage::parse(&bytes).unwrap()
         {
             let mut delivery = (*dealing.delivery).clone();
             delivery.ciphertexts[0][3] ^= 1;
             let digest = dealing.proofs.digest;
-            let message = manifest::Manifest::delivery(digest, to.1, &delivery.digests());
+            let message = manifest::DealingManifest::delivery(digest, to.1, &delivery.digests());
             delivery.signature = identity(1).sign(&message);
             dealing.delivery = Arc::new(delivery);
-            bytes = Message::Dealing(dealing).to_bytes().to_vec();
+            bytes = RefreshMessage::Dealing(dealing).to_bytes().to_vec();
             changed = true;
-        } else if let Message::Dealing(dealing) = Message::parse(&bytes).unwrap()
-            && to == (Side::New, ServerIndex(0))
+        } else if let RefreshMessage::Dealing(dealing) = RefreshMessage::parse(&bytes).unwrap()
+            && to == (RefreshRole::New, ServerIndex(0))
             && right.is_none()
         {
             // This new server complains about a right subshare of another dealer.
-            let saved = &world.saved[&to][&Item::SessionKey];
+            let saved = &world.saved[&to][&RunItemName::SessionKey];
             let session = session::SessionSecret::from_bytes(saved.first_chunk().unwrap()).unwrap();
             let about = (dealing.proofs.manifest.rows[0].0, Label(1));
             let generator = &mut world.generator;
             let complaint =
                 new_server::complaint(&dealing, about, to.1, &session, generator).unwrap();
             let run = world.board.run().unwrap().id();
-            let body = entry::Body::Complaint { run, complaint: Box::new(complaint) };
-            right = Some(Entry::new(to.1, body, &identity(100)));
+            let body = entry::LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
+            right = Some(LogEntry::new(to.1, body, &identity(100)));
         }
         if changed && let Some(false_complaint) = right.take_if(|_| from.1 != ServerIndex(0)) {
             let change = world.board.clone().apply(&false_complaint);
-            assert_eq!(change, Ok(Change::FalseComplaint { complainant: ServerIndex(0) }));
+            assert_eq!(change, Ok(LogEntryEffect::FalseComplaint { complainant: ServerIndex(0) }));
         }
         world.deliver(from, to, &bytes);
     }
@@ -485,21 +488,21 @@ fn cut_messages_and_entries_are_refused() {
     assert!(!world.links.is_empty());
     for (_, _, bytes) in world.links.iter().take(3) {
         for len in 0..bytes.len() {
-            assert!(Message::parse(&bytes[..len]).is_err());
+            assert!(RefreshMessage::parse(&bytes[..len]).is_err());
         }
     }
     let board = world.board.clone();
     let cancel = |i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
     let bytes = cancel(0).to_bytes();
     for len in 0..bytes.len() {
-        assert!(Entry::parse(&bytes[..len]).is_err());
+        assert!(LogEntry::parse(&bytes[..len]).is_err());
     }
     let forged = board.cancellation(ServerIndex(0), &identity(2));
-    assert_eq!(world.board.apply(&forged), Err(Refusal::Signature));
-    assert_eq!(world.board.apply(&cancel(0)), Ok(Change::Counted));
-    assert_eq!(world.board.apply(&cancel(0)), Err(Refusal::Repeated));
-    assert_eq!(world.board.apply(&cancel(1)), Ok(Change::Cancelled));
-    assert_eq!(world.board.apply(&cancel(2)), Err(Refusal::OtherRun));
+    assert_eq!(world.board.apply(&forged), Err(LogEntryRefusal::Signature));
+    assert_eq!(world.board.apply(&cancel(0)), Ok(LogEntryEffect::Counted));
+    assert_eq!(world.board.apply(&cancel(0)), Err(LogEntryRefusal::Repeated));
+    assert_eq!(world.board.apply(&cancel(1)), Ok(LogEntryEffect::Cancelled));
+    assert_eq!(world.board.apply(&cancel(2)), Err(LogEntryRefusal::OtherRun));
     world.run();
     assert!(world.begun.is_empty() && world.saved.is_empty());
 }

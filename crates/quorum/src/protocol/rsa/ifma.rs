@@ -63,15 +63,15 @@ pub(super) fn is_available() -> bool {
 /// that the compiler makes on the stack are not.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Number<const Z: usize>([[u64; 8]; Z]);
+struct IfmaNumber<const Z: usize>([[u64; 8]; Z]);
 
-impl<const Z: usize> Zeroize for Number<Z> {
+impl<const Z: usize> Zeroize for IfmaNumber<Z> {
     fn zeroize(&mut self) {
         self.0.as_flattened_mut().zeroize();
     }
 }
 
-impl<const Z: usize> Number<Z> {
+impl<const Z: usize> IfmaNumber<Z> {
     const ZERO: Self = Self([[0; 8]; Z]);
 
     /// A number that is given in words of 64 bits.
@@ -97,8 +97,8 @@ impl<const Z: usize> Number<Z> {
 }
 
 /// What is to know of a modulus.
-struct Context<const Z: usize> {
-    modulus: Number<Z>,
+struct IfmaModulus<const Z: usize> {
+    modulus: IfmaNumber<Z>,
     /// -1/N modulo 2^52.
     factor: u64,
 }
@@ -112,7 +112,7 @@ fn power<const Z: usize>(
 ) -> BoxedMontyForm {
     let words = params.modulus().as_ref().as_words();
     let context =
-        Context { modulus: Number::<Z>::of(words), factor: minus_inverse(words[0]) & MASK };
+        IfmaModulus { modulus: IfmaNumber::<Z>::of(words), factor: minus_inverse(words[0]) & MASK };
     // R^2, by which a product brings a number into the form of Montgomery.
     let mut square = BoxedMontyForm::one(params).double();
     let two = square.clone();
@@ -123,12 +123,12 @@ fn power<const Z: usize>(
             square = square.mul(&two);
         }
     }
-    let square = Number::of(square.retrieve().as_words());
-    let mut one = Number::<Z>::ZERO;
+    let square = IfmaNumber::of(square.retrieve().as_words());
+    let mut one = IfmaNumber::<Z>::ZERO;
     one.0[0][0] = 1;
-    let plain = Number::of(base.retrieve().as_words());
+    let plain = IfmaNumber::of(base.retrieve().as_words());
 
-    let mut table = Zeroizing::new([Number::<Z>::ZERO; 1 << WINDOW]);
+    let mut table = Zeroizing::new([IfmaNumber::<Z>::ZERO; 1 << WINDOW]);
     table[0] = context.product(&square, &one);
     table[1] = context.product(&square, &plain);
     for at in 2..table.len() {
@@ -148,10 +148,10 @@ fn power<const Z: usize>(
     BoxedMontyForm::new(reduced, params)
 }
 
-impl<const Z: usize> Context<Z> {
+impl<const Z: usize> IfmaModulus<Z> {
     /// a b / R.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn product(&self, a: &Number<Z>, b: &Number<Z>) -> Number<Z> {
+    fn product(&self, a: &IfmaNumber<Z>, b: &IfmaNumber<Z>) -> IfmaNumber<Z> {
         let (lowest_a, lowest_n) = (a.0[0][0], self.modulus.0[0][0]);
         let (a, n) = (load(a), load(&self.modulus));
         let mut sum = [_mm512_setzero_si512(); Z];
@@ -181,7 +181,7 @@ impl<const Z: usize> Context<Z> {
                 sum[z] = high_parts(sum[z], a[z], n[z]);
             }
         }
-        let mut product = Number::ZERO;
+        let mut product = IfmaNumber::ZERO;
         for (digits, sum) in product.0.iter_mut().zip(sum) {
             // SAFETY: they are 64 bytes, and aligned as the whole number is.
             unsafe { _mm512_store_epi64(digits.as_mut_ptr().cast(), sum) };
@@ -196,7 +196,7 @@ impl<const Z: usize> Context<Z> {
 }
 
 #[target_feature(enable = "avx512f")]
-fn load<const Z: usize>(number: &Number<Z>) -> [__m512i; Z] {
+fn load<const Z: usize>(number: &IfmaNumber<Z>) -> [__m512i; Z] {
     // SAFETY: they are 64 bytes, and aligned as the whole number is.
     from_fn(|z| unsafe { _mm512_load_epi64(number.0[z].as_ptr().cast()) })
 }
@@ -220,7 +220,7 @@ fn lowest_of(digit: u64) -> __m512i {
 
 /// An entry of the table; all are read.
 #[target_feature(enable = "avx512f")]
-fn select<const Z: usize>(table: &[Number<Z>], place: u64) -> Zeroizing<Number<Z>> {
+fn select<const Z: usize>(table: &[IfmaNumber<Z>], place: u64) -> Zeroizing<IfmaNumber<Z>> {
     let mut chosen = [_mm512_setzero_si512(); Z];
     for (at, entry) in (0..).zip(table) {
         let is_it = _mm512_cmpeq_epi64_mask(all(at), all(place));
@@ -228,7 +228,7 @@ fn select<const Z: usize>(table: &[Number<Z>], place: u64) -> Zeroizing<Number<Z
             *chosen = _mm512_mask_blend_epi64(is_it, *chosen, digits);
         }
     }
-    let mut number = Zeroizing::new(Number::ZERO);
+    let mut number = Zeroizing::new(IfmaNumber::ZERO);
     for (digits, chosen) in number.0.iter_mut().zip(chosen) {
         // SAFETY: they are 64 bytes, and aligned as the whole number is.
         unsafe { _mm512_store_epi64(digits.as_mut_ptr().cast(), chosen) };

@@ -4,14 +4,14 @@ use keys::RsaPublicKey;
 use keys::rsa::PUBLIC_EXPONENT;
 
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
+use crate::protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusError};
 
 /// Why bytes are not the key of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GroupKeyError {
+pub enum GroupPublicKeyError {
     /// N is not a modulus.
     #[error(transparent)]
-    Modulus(#[from] ModulusError),
+    Modulus(#[from] RsaModulusError),
     /// `g_0` is not a number modulo N that has an inverse.
     #[error("g_0 is not an invertible number modulo N")]
     Base,
@@ -19,21 +19,21 @@ pub enum GroupKeyError {
 
 /// What the members of a group know of its key besides their shares, and may tell anybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupKey {
+pub struct GroupPublicKey {
     public: RsaPublicKey,
-    modulus: Modulus,
-    g_0: Element,
-    g: Element,
+    modulus: RsaModulus,
+    g_0: RsaElement,
+    g: RsaElement,
 }
 
-impl GroupKey {
+impl GroupPublicKey {
     /// The group key with a random square `g_0`.
     ///
     /// # Errors
     /// If `g_0` has no inverse.
     #[expect(clippy::missing_panics_doc, reason = "a modulus is odd, of one of a few sizes")]
-    pub fn new(modulus: Modulus, g_0: Element) -> Result<Self, GroupKeyError> {
-        g_0.inverse().ok_or(GroupKeyError::Base)?;
+    pub fn new(modulus: RsaModulus, g_0: RsaElement) -> Result<Self, GroupPublicKeyError> {
+        g_0.inverse().ok_or(GroupPublicKeyError::Base)?;
         let g = g_0.pow(PUBLIC_EXPONENT.into());
         let public = RsaPublicKey::danger_of_any_size(&modulus.to_be_bytes());
         Ok(Self { public: public.expect("a modulus is a key"), modulus, g_0, g })
@@ -43,14 +43,14 @@ impl GroupKey {
     ///
     /// # Errors
     /// If it is anything else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GroupKeyError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GroupPublicKeyError> {
         let (modulus, g_0) = bytes.split_at(bytes.len() / 2);
-        let modulus = Modulus::from_be_bytes(modulus)?;
-        let g_0 = modulus.element(g_0).ok_or(GroupKeyError::Base)?;
+        let modulus = RsaModulus::from_be_bytes(modulus)?;
+        let g_0 = modulus.element(g_0).ok_or(GroupPublicKeyError::Base)?;
         Self::new(modulus, g_0)
     }
 
-    /// N and `g_0`, of [`Modulus::byte_len`] bytes each.
+    /// N and `g_0`, of [`RsaModulus::byte_len`] bytes each.
     pub fn to_bytes(&self) -> Vec<u8> {
         [self.modulus().to_be_bytes(), self.g_0.to_be_bytes()].concat()
     }
@@ -61,17 +61,17 @@ impl GroupKey {
     }
 
     /// The modulus, N.
-    pub fn modulus(&self) -> &Modulus {
+    pub fn modulus(&self) -> &RsaModulus {
         &self.modulus
     }
 
     /// `g_0` = g^d, the product of all witnesses.
-    pub fn g_0(&self) -> &Element {
+    pub fn g_0(&self) -> &RsaElement {
         &self.g_0
     }
 
     /// g, which witnesses and proofs are powers of.
-    pub fn g(&self) -> &Element {
+    pub fn g(&self) -> &RsaElement {
         &self.g
     }
 
@@ -84,7 +84,7 @@ impl GroupKey {
 
     /// The witness of one share, g^s. For many, [`Self::powers_of_g`] is faster.
     #[expect(clippy::missing_panics_doc, reason = "g has an inverse")]
-    pub fn witness(&self, share: &SecretInteger) -> Element {
+    pub fn witness(&self, share: &SecretInteger) -> RsaElement {
         self.modulus().pow(&self.g, share).expect("g has an inverse")
     }
 }
@@ -94,10 +94,10 @@ mod tests {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
 
-    use sharing::Generator;
+    use sharing::RandomGenerator;
 
     use super::*;
-    use crate::protocol::combination::Combination;
+    use crate::protocol::combination::CombinatorialSharing;
     use crate::protocol::fixture::{large_key, small_key};
     use crate::protocol::share::ShareRange;
 
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn the_product_of_witnesses_is_g_0() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let key = small_key();
-        let (group, combination) = (key.group(), Combination::new(1).unwrap());
+        let (group, combination) = (key.group(), CombinatorialSharing::new(1).unwrap());
         let range = ShareRange::new(1024);
         let split = key.split(&range, &combination, &mut generator).unwrap();
         let table = group.powers_of_g(&[range.bits()], 4);
@@ -131,9 +131,9 @@ mod tests {
             assert_eq!(table.pow(&split.share(label)), witness);
             witness
         });
-        let witnesses: Vec<Element> = witnesses.collect();
+        let witnesses: Vec<RsaElement> = witnesses.collect();
         assert_eq!(group.modulus().product(&witnesses), *group.g_0());
-        assert_eq!(GroupKey::from_bytes(&group.to_bytes()).as_ref(), Ok(group));
+        assert_eq!(GroupPublicKey::from_bytes(&group.to_bytes()).as_ref(), Ok(group));
     }
 
     #[test]
@@ -141,9 +141,9 @@ mod tests {
         let key = small_key();
         let bytes = key.group().to_bytes();
         let without_base = [&bytes[..128], &[0; 128]].concat();
-        assert_eq!(GroupKey::from_bytes(&without_base), Err(GroupKeyError::Base));
+        assert_eq!(GroupPublicKey::from_bytes(&without_base), Err(GroupPublicKeyError::Base));
         for len in 129..bytes.len() {
-            assert!(GroupKey::from_bytes(&bytes[..len]).is_err());
+            assert!(GroupPublicKey::from_bytes(&bytes[..len]).is_err());
         }
     }
 }

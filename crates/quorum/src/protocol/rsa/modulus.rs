@@ -8,19 +8,19 @@ use zeroize::Zeroizing;
 
 use crate::protocol::integer::{SecretInteger, window_of};
 
-type Multiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
+type MontgomeryMultiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 
 /// An RSA modulus N.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Modulus(BoxedMontyParams);
+pub struct RsaModulus(BoxedMontyParams);
 
 /// A public number modulo N that is not zero. All methods take variable time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Element(BoxedMontyForm);
+pub struct RsaElement(BoxedMontyForm);
 
 /// Why bytes are no modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ModulusError {
+pub enum RsaModulusError {
     /// It has another number of bits.
     #[error("the modulus has {0} bits, not 1024, 2048, 3072 or 4096")]
     Bits(u32),
@@ -29,23 +29,23 @@ pub enum ModulusError {
     Even,
 }
 
-impl Modulus {
+impl RsaModulus {
     /// The modulus with these big-endian bytes.
     ///
     /// # Errors
     /// If it is even, or if its number of bits is none of [`MODULUS_BITS`].
     #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
-    pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, ModulusError> {
+    pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, RsaModulusError> {
         let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len());
         let bytes = &bytes[first..];
         let zeros = bytes.first().map_or(0, |byte| byte.leading_zeros());
         let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX) - zeros;
         // Simulations run with small moduli.
         if !(MODULUS_BITS.contains(&bits) || cfg!(test) && matches!(bits, 256 | 512)) {
-            return Err(ModulusError::Bits(bits));
+            return Err(RsaModulusError::Bits(bits));
         }
         let modulus = BoxedUint::from_be_slice(bytes, bits).expect("it has this many bits");
-        let modulus = modulus.into_odd().into_option().ok_or(ModulusError::Even)?;
+        let modulus = modulus.into_odd().into_option().ok_or(RsaModulusError::Even)?;
         Ok(Self(BoxedMontyParams::new_vartime(modulus)))
     }
 
@@ -65,38 +65,38 @@ impl Modulus {
     }
 
     /// 1.
-    pub fn one(&self) -> Element {
-        Element(BoxedMontyForm::one(&self.0))
+    pub fn one(&self) -> RsaElement {
+        RsaElement(BoxedMontyForm::one(&self.0))
     }
 
     /// The number with these big-endian bytes, of [`Self::byte_len`], if it is neither 0 nor N or
     /// more.
-    pub fn element(&self, bytes: &[u8]) -> Option<Element> {
+    pub fn element(&self, bytes: &[u8]) -> Option<RsaElement> {
         if bytes.len() != self.byte_len() {
             return None;
         }
         let value = BoxedUint::from_be_slice(bytes, self.bits()).ok()?;
         let valid = bool::from(value.is_nonzero()) && value < *self.0.modulus().as_ref();
-        valid.then(|| Element(BoxedMontyForm::new(value, &self.0)))
+        valid.then(|| RsaElement(BoxedMontyForm::new(value, &self.0)))
     }
 
     /// The product of numbers.
-    pub fn product<'a>(&self, factors: impl IntoIterator<Item = &'a Element>) -> Element {
-        let mut multiplier = Multiplier::from(&self.0);
+    pub fn product<'a>(&self, factors: impl IntoIterator<Item = &'a RsaElement>) -> RsaElement {
+        let mut multiplier = MontgomeryMultiplier::from(&self.0);
         let mut product = BoxedMontyForm::one(&self.0);
         for factor in factors {
             multiplier.mul_assign(&mut product, &factor.0);
         }
-        Element(product)
+        RsaElement(product)
     }
 
     /// The product of numbers, each raised to a public exponent (Pippenger's algorithm).
     #[expect(clippy::missing_panics_doc, reason = "there are windows, and digits are small")]
-    pub fn product_of_powers(&self, terms: &[(&Element, u128)]) -> Element {
-        let mut multiplier = Multiplier::from(&self.0);
+    pub fn product_of_powers(&self, terms: &[(&RsaElement, u128)]) -> RsaElement {
+        let mut multiplier = MontgomeryMultiplier::from(&self.0);
         let mut product = BoxedMontyForm::one(&self.0);
         let bits = terms.iter().map(|(_, exponent)| u128::BITS - exponent.leading_zeros()).max();
-        let (Some(bits), true) = (bits, !terms.is_empty()) else { return Element(product) };
+        let (Some(bits), true) = (bits, !terms.is_empty()) else { return RsaElement(product) };
         // Each window multiplies every term into a bucket, and each bucket twice.
         let cost = |&window: &u32| bits.div_ceil(window) as usize * (terms.len() + (2 << window));
         let window = (1..=12).min_by_key(cost).expect("there are windows");
@@ -129,23 +129,23 @@ impl Modulus {
                 }
             }
         }
-        Element(product)
+        RsaElement(product)
     }
 
     /// `base` to the power of a secret integer, in constant time: what is public is the bound on
     /// the length of the exponent. `None` if the base has no inverse, which gives away a factor of
     /// N.
-    pub fn pow(&self, base: &Element, exponent: &SecretInteger) -> Option<Element> {
+    pub fn pow(&self, base: &RsaElement, exponent: &SecretInteger) -> Option<RsaElement> {
         let (magnitude, negative) = exponent.magnitude();
         let mut base_or_inverse = base.0.clone();
         let inverse = base.inverse()?;
         let negative = crypto_bigint::Choice::from_u8_lsb(negative.unwrap_u8());
         base_or_inverse.as_montgomery_mut().ct_assign(inverse.0.as_montgomery(), negative);
-        Some(Element(power(&base_or_inverse, &magnitude, exponent.bits())))
+        Some(RsaElement(power(&base_or_inverse, &magnitude, exponent.bits())))
     }
 }
 
-impl Element {
+impl RsaElement {
     /// The number as big-endian bytes, as many as N has.
     pub fn to_be_bytes(&self) -> Vec<u8> {
         self.0.retrieve().to_be_bytes().into_vec()
@@ -172,7 +172,7 @@ impl Element {
     #[must_use]
     pub fn pow(&self, exponent: u128) -> Self {
         let mut power = BoxedMontyForm::one(self.0.params());
-        let mut multiplier = Multiplier::from(self.0.params());
+        let mut multiplier = MontgomeryMultiplier::from(self.0.params());
         for at in (0..u128::BITS - exponent.leading_zeros()).rev() {
             multiplier.square_assign(&mut power);
             if exponent >> at & 1 == 1 {
@@ -192,20 +192,20 @@ impl Element {
 /// The powers of one base, for many secret exponents: with a table for thousands, each takes less
 /// than a fifth of the time of a single power without vectors. All take constant time.
 pub struct FixedBase {
-    modulus: Modulus,
+    modulus: RsaModulus,
     /// The bits of an exponent that select one power of the table.
     window: u32,
     /// base^(d 2^(`window` i)) in Montgomery form, by window i and digit d.
     powers: Vec<u64>,
     /// base^-(2^b) for each bound b on the length of exponents.
-    corrections: Vec<(u32, Element)>,
+    corrections: Vec<(u32, RsaElement)>,
 }
 
 impl FixedBase {
     /// Whether a table for so many exponents takes less time than as many single powers. With
     /// vectors, 3 and 15 of 2048 bits take 3.5 and 17 ms singly, and 9.8 and 23 ms by a table; 84
     /// take 98 ms, and 73.
-    pub(crate) fn pays(count: usize) -> bool {
+    pub(crate) fn is_worthwhile(count: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         if super::ifma::is_available() {
             return count > 32;
@@ -216,7 +216,12 @@ impl FixedBase {
     /// A table for about `count` exponents, each with one of the bounds in `bits` on its length.
     /// `None` if the base has no inverse, which gives away a factor of N.
     #[expect(clippy::missing_panics_doc, reason = "there are windows")]
-    pub fn new(modulus: &Modulus, base: &Element, bits: &[u32], count: usize) -> Option<Self> {
+    pub fn new(
+        modulus: &RsaModulus,
+        base: &RsaElement,
+        bits: &[u32],
+        count: usize,
+    ) -> Option<Self> {
         let most = bits.iter().max().map_or(1, |bits| bits + 1);
         // The table has a product for each power. An exponent has one for each window, and reads
         // all its powers, which takes 1/128 of the time of a product each.
@@ -232,7 +237,7 @@ impl FixedBase {
             powers: Vec::with_capacity((most.div_ceil(window) as usize * len) << window),
             corrections: Vec::new(),
         };
-        let mut multiplier = Multiplier::from(&modulus.0);
+        let mut multiplier = MontgomeryMultiplier::from(&modulus.0);
         let mut step = base.0.clone();
         for _ in 0..most.div_ceil(window) {
             let mut power = BoxedMontyForm::one(&modulus.0);
@@ -246,7 +251,7 @@ impl FixedBase {
             let first = ((((bits / window) as usize) << window) + (1 << (bits % window))) * len;
             let power = table.powers[first..first + len].iter().copied();
             let power = BoxedUint::from_words(power);
-            let power = Element(BoxedMontyForm::from_montgomery(power, &modulus.0));
+            let power = RsaElement(BoxedMontyForm::from_montgomery(power, &modulus.0));
             table.corrections.push((bits, power.inverse()?));
         }
         Some(table)
@@ -256,13 +261,13 @@ impl FixedBase {
     ///
     /// # Panics
     /// If the table is not for exponents with this bound.
-    pub fn pow(&self, exponent: &SecretInteger) -> Element {
+    pub fn pow(&self, exponent: &SecretInteger) -> RsaElement {
         let bits = exponent.bits();
         let correction = self.corrections.iter().find(|(width, _)| *width == bits);
         let (_, correction) = correction.expect("the table is for exponents of this width");
         let exponent = exponent.offset();
         let len = self.modulus.byte_len() / 8;
-        let mut multiplier = Multiplier::from(&self.modulus.0);
+        let mut multiplier = MontgomeryMultiplier::from(&self.modulus.0);
         let mut product = correction.0.clone();
         let mut power = Zeroizing::new(product.clone());
         let windows = self.powers.chunks_exact(len << self.window);
@@ -277,7 +282,7 @@ impl FixedBase {
             }
             multiplier.mul_assign(&mut product, &power);
         }
-        Element(product)
+        RsaElement(product)
     }
 }
 
@@ -297,16 +302,16 @@ mod tests {
     use super::*;
     use crate::protocol::fixture::small_key;
 
-    fn modulus() -> Modulus {
+    fn modulus() -> RsaModulus {
         small_key().group().modulus().clone()
     }
 
-    fn element(bytes: &[u8]) -> Element {
+    fn element(bytes: &[u8]) -> RsaElement {
         modulus().element(&[&[0; 64], bytes].concat()).expect("it is below N")
     }
 
     /// The base to the power of an exponent, bit by bit.
-    fn slow_power(base: &Element, exponent: &SecretInteger) -> Element {
+    fn slow_power(base: &RsaElement, exponent: &SecretInteger) -> RsaElement {
         let (magnitude, negative) = exponent.magnitude();
         let mut power = modulus().one();
         for bit in (0..magnitude.bits_precision()).rev() {
@@ -342,11 +347,11 @@ mod tests {
             terms in prop::collection::vec((any::<[u8; 64]>(), any::<u128>(), 0u32..128), 0..100)
         ) {
             prop_assume!(terms.iter().all(|(base, ..)| *base != [0; 64]));
-            let terms: Vec<(Element, u128)> =
+            let terms: Vec<(RsaElement, u128)> =
                 terms.iter().map(|(base, exponent, cut)| (element(base), exponent >> cut)).collect();
-            let powers: Vec<Element> =
+            let powers: Vec<RsaElement> =
                 terms.iter().map(|(base, exponent)| base.pow(*exponent)).collect();
-            let terms: Vec<(&Element, u128)> = terms.iter().map(|(base, e)| (base, *e)).collect();
+            let terms: Vec<(&RsaElement, u128)> = terms.iter().map(|(base, e)| (base, *e)).collect();
             prop_assert_eq!(modulus().product_of_powers(&terms), modulus().product(&powers));
             for ((base, e), power) in terms.iter().zip(&powers) {
                 let e = SecretInteger::from_unsigned(128, &e.to_be_bytes());
@@ -377,7 +382,7 @@ mod tests {
                 }
                 modulus[0] |= 0x80;
                 modulus[len - 1] |= 1;
-                let modulus = Modulus::from_be_bytes(&modulus).unwrap();
+                let modulus = RsaModulus::from_be_bytes(&modulus).unwrap();
                 let minus_1 = modulus.to_be_bytes();
                 let minus_1 = [&minus_1[..len - 1], &[minus_1[len - 1] - 1]].concat();
                 let one = [&vec![0; len - 1][..], &[1]].concat();
@@ -439,14 +444,14 @@ mod tests {
     #[test]
     fn moduli_of_other_sizes_are_refused() {
         let bytes = modulus().to_be_bytes();
-        assert_eq!(Modulus::from_be_bytes(&[&[0], &bytes[..]].concat()), Ok(modulus()));
+        assert_eq!(RsaModulus::from_be_bytes(&[&[0], &bytes[..]].concat()), Ok(modulus()));
         assert_eq!(
-            Modulus::from_be_bytes(&bytes[1..]).unwrap_err().to_string(),
+            RsaModulus::from_be_bytes(&bytes[1..]).unwrap_err().to_string(),
             "the modulus has 1016 bits, not 1024, 2048, 3072 or 4096"
         );
-        assert_eq!(Modulus::from_be_bytes(&[]), Err(ModulusError::Bits(0)));
+        assert_eq!(RsaModulus::from_be_bytes(&[]), Err(RsaModulusError::Bits(0)));
         let mut even = bytes;
         even[127] -= 1;
-        assert_eq!(Modulus::from_be_bytes(&even), Err(ModulusError::Even));
+        assert_eq!(RsaModulus::from_be_bytes(&even), Err(RsaModulusError::Even));
     }
 }

@@ -3,44 +3,48 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::output::Asker;
+use super::output::PartialSignRequester;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::signing::Query;
+use crate::protocol::signing::PartialSignQuery;
 
 /// The most requests of one server that wait or are computed: twice what a server has under way,
 /// each of whose requests may ask a server for two sets of signers.
-const MAX_OF_ONE: usize = 64;
+const MAX_PER_REQUESTER: usize = 64;
 
 /// The most bytes of messages that wait for one server, beside one message.
 const MAX_BYTES: usize = 4 << 20;
 
 /// Too many wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Full;
+pub(super) struct PartialSignQueueFull;
 
 /// The requests that wait.
 #[derive(Default)]
-pub(super) struct Answering {
-    askers: BTreeMap<ServerIndex, OfOne>,
+pub(super) struct PartialSignQueue {
+    askers: BTreeMap<ServerIndex, RequesterQueue>,
     /// The server whose turn comes after those before it.
     next: u8,
     computing: usize,
 }
 
 #[derive(Default)]
-struct OfOne {
-    waiting: VecDeque<(Asker, Query)>,
+struct RequesterQueue {
+    waiting: VecDeque<(PartialSignRequester, PartialSignQuery)>,
     bytes: usize,
     computing: usize,
 }
 
-impl Answering {
+impl PartialSignQueue {
     /// Takes a request.
-    pub(super) fn push(&mut self, asker: Asker, query: Query) -> Result<(), Full> {
+    pub(super) fn push(
+        &mut self,
+        asker: PartialSignRequester,
+        query: PartialSignQuery,
+    ) -> Result<(), PartialSignQueueFull> {
         let of_one = self.askers.entry(asker.index).or_default();
         let count = of_one.waiting.len() + of_one.computing;
-        if count >= MAX_OF_ONE || of_one.bytes > MAX_BYTES {
-            return Err(Full);
+        if count >= MAX_PER_REQUESTER || of_one.bytes > MAX_BYTES {
+            return Err(PartialSignQueueFull);
         }
         of_one.bytes += query.message.len();
         of_one.waiting.push_back((asker, query));
@@ -48,11 +52,14 @@ impl Answering {
     }
 
     /// The next request to compute, if fewer than `processors` are being computed.
-    pub(super) fn begin(&mut self, processors: usize) -> Option<(Asker, Query)> {
+    pub(super) fn begin(
+        &mut self,
+        processors: usize,
+    ) -> Option<(PartialSignRequester, PartialSignQuery)> {
         if self.computing >= processors {
             return None;
         }
-        let waits = |(index, of_one): (&ServerIndex, &OfOne)| {
+        let waits = |(index, of_one): (&ServerIndex, &RequesterQueue)| {
             (!of_one.waiting.is_empty()).then_some(*index)
         };
         let later = self.askers.range(ServerIndex(self.next)..).find_map(waits);
@@ -83,19 +90,24 @@ impl Answering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keys::rsa::Encoding;
+    use keys::rsa::RsaEncoding;
 
-    fn query(len: usize) -> Query {
-        Query { epoch: 1, signers: None, encoding: Encoding::Pkcs1, message: vec![7; len] }
+    fn query(len: usize) -> PartialSignQuery {
+        PartialSignQuery {
+            epoch: 1,
+            signers: None,
+            encoding: RsaEncoding::Pkcs1,
+            message: vec![7; len],
+        }
     }
 
-    fn asker(index: u8, request: u64) -> Asker {
-        Asker { index: ServerIndex(index), request }
+    fn asker(index: u8, request: u64) -> PartialSignRequester {
+        PartialSignRequester { index: ServerIndex(index), request }
     }
 
     #[test]
     fn servers_take_turns() {
-        let mut answering = Answering::default();
+        let mut answering = PartialSignQueue::default();
         (0..50).for_each(|request| answering.push(asker(0, request), query(9)).unwrap());
         answering.push(asker(1, 7), query(9)).unwrap();
         answering.push(asker(2, 8), query(9)).unwrap();
@@ -112,16 +124,16 @@ mod tests {
 
     #[test]
     fn what_one_server_has_waiting_is_bounded() {
-        let mut answering = Answering::default();
+        let mut answering = PartialSignQueue::default();
         let taken = (0..1_000).filter(|&it| answering.push(asker(0, it), query(1 << 20)).is_ok());
         assert_eq!(taken.count(), 5);
         let taken = (0..1_000).filter(|&it| answering.push(asker(1, it), query(10)).is_ok());
-        assert_eq!(taken.count(), MAX_OF_ONE);
+        assert_eq!(taken.count(), MAX_PER_REQUESTER);
         // What is being computed counts, until it has ended.
         assert_eq!(answering.begin(1).unwrap().0.index, ServerIndex(0));
         assert_eq!(answering.begin(2).unwrap().0.index, ServerIndex(1));
         assert!(answering.begin(2).is_none());
-        assert_eq!(answering.push(asker(1, 0), query(10)), Err(Full));
+        assert_eq!(answering.push(asker(1, 0), query(10)), Err(PartialSignQueueFull));
         answering.end(ServerIndex(1));
         answering.push(asker(1, 0), query(10)).unwrap();
     }

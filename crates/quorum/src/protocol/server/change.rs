@@ -5,38 +5,38 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
-use super::start::{SignedHeader, Start};
-use crate::protocol::agreed::{Height, LogLife};
+use super::start::{GroupStart, SignedGroupHeader};
 use crate::protocol::combination::Label;
-use crate::protocol::refresh::Item;
-use crate::protocol::wire::Digest;
+use crate::protocol::log_types::{Height, LogIncarnation};
+use crate::protocol::refresh::RunItemName;
+use crate::protocol::wire::Sha256Digest;
 
 /// Shares by label, encoded. Secret.
-pub type EncodedShares = Vec<(Label, Zeroizing<Vec<u8>>)>;
+pub type EncodedShareList = Vec<(Label, Zeroizing<Vec<u8>>)>;
 
 /// A change of what a server keeps.
-pub enum Change {
+pub enum SavedStateChange {
     /// Its start, in place of the one before. Heights up to the start's are applied, and their
     /// entries are forgotten.
-    Start(Start),
+    Start(GroupStart),
     /// It begins again from the start that f+1 servers have sent: the start, the height and the
     /// entries of before are forgotten.
-    Again(Start),
+    Restarted(GroupStart),
     /// A chain of epochs, all signed, that goes on after the epoch of its start: that has ended.
-    Newer(Vec<SignedHeader>),
+    Newer(Vec<SignedGroupHeader>),
     /// It has the shares of an epoch, to be encrypted at rest.
     Shares {
         /// The epoch's number.
         epoch: u64,
         /// All that it should have.
-        shares: EncodedShares,
+        shares: EncodedShareList,
     },
     /// It has a voting key for an epoch, to be encrypted at rest, in place of the one before.
     Voting {
         /// The epoch's number.
         epoch: u64,
         /// The life of the log's file that the key belongs to; `None` if no log was opened yet.
-        life: Option<LogLife>,
+        life: Option<LogIncarnation>,
         /// The key. Secret.
         secret: Zeroizing<[u8; 32]>,
     },
@@ -55,72 +55,72 @@ pub enum Change {
     /// An item of the open run, to be encrypted at rest. It replaces one of the same name.
     Item {
         /// The run.
-        run: Digest,
+        run: Sha256Digest,
         /// Its name.
-        item: Item,
+        item: RunItemName,
         /// Secret.
         bytes: Zeroizing<Vec<u8>>,
     },
     /// The items of a run are wiped.
     EraseRun {
         /// The run.
-        run: Digest,
+        run: Sha256Digest,
     },
 }
 
 /// What the changes add up to.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone))]
-pub struct Saved {
+pub struct SavedServerState {
     /// The start. A server without one waits to be invited.
-    pub start: Option<Start>,
+    pub start: Option<GroupStart>,
     /// The newest chain of epochs that it has seen, if that goes on after its start.
-    pub newer: Option<Vec<SignedHeader>>,
+    pub newer: Option<Vec<SignedGroupHeader>>,
     /// The last height that was applied.
     pub height: Height,
     /// The entries kept, in their order, with their heights.
     pub entries: Vec<(Height, Bytes)>,
     /// The shares by epoch.
-    pub shares: BTreeMap<u64, EncodedShares>,
+    pub shares: BTreeMap<u64, EncodedShareList>,
     /// The voting keys by epoch, with the life of the log's file that they belong to.
-    pub voting: BTreeMap<u64, (Option<LogLife>, Zeroizing<[u8; 32]>)>,
+    pub voting: BTreeMap<u64, (Option<LogIncarnation>, Zeroizing<[u8; 32]>)>,
     /// The items by run.
-    pub items: BTreeMap<Digest, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
+    pub items: BTreeMap<Sha256Digest, BTreeMap<RunItemName, Zeroizing<Vec<u8>>>>,
 }
 
-impl Saved {
+impl SavedServerState {
     /// Applies a change, as a store in memory.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: SavedStateChange) {
         match change {
-            Change::Start(start) => {
+            SavedStateChange::Start(start) => {
                 self.height = self.height.max(start.height);
                 self.entries.retain(|(height, _)| *height > start.height);
                 self.start = Some(start);
             }
-            Change::Again(start) => {
+            SavedStateChange::Restarted(start) => {
                 (self.height, self.newer) = (start.height, None);
                 self.entries.clear();
                 self.start = Some(start);
             }
-            Change::Newer(chain) => self.newer = Some(chain),
-            Change::Shares { epoch, shares } => {
+            SavedStateChange::Newer(chain) => self.newer = Some(chain),
+            SavedStateChange::Shares { epoch, shares } => {
                 self.shares.insert(epoch, shares);
             }
-            Change::Voting { epoch, life, secret } => {
+            SavedStateChange::Voting { epoch, life, secret } => {
                 self.voting.insert(epoch, (life, secret));
             }
-            Change::End { epoch } => {
+            SavedStateChange::End { epoch } => {
                 self.shares.remove(&epoch);
                 self.voting.remove(&epoch);
             }
-            Change::Applied { height, entries } => {
+            SavedStateChange::Applied { height, entries } => {
                 self.height = height;
                 self.entries.extend(entries.into_iter().map(|entry| (height, entry)));
             }
-            Change::Item { run, item, bytes } => {
+            SavedStateChange::Item { run, item, bytes } => {
                 self.items.entry(run).or_default().insert(item, bytes);
             }
-            Change::EraseRun { run } => {
+            SavedStateChange::EraseRun { run } => {
                 self.items.remove(&run);
             }
         }

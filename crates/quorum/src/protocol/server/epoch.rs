@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::change::{Change, EncodedShares};
-use super::machines::RunMachines;
-use super::output::{EpochStatus, Event, RunStatus};
-use super::start::{SignedHeader, Start, StartError};
-use super::{SavedError, Server};
+use super::change::{EncodedShareList, SavedStateChange};
+use super::output::{EpochStatus, QuorumServerEvent, RefreshRunStatus};
+use super::participation::RefreshParticipation;
+use super::start::{GroupStart, GroupStartError, SignedGroupHeader};
+use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::group::{HEADER_MAGIC, Header};
-use crate::protocol::refresh::{self, Board, Parameters, Recovery, Witnesses};
-use crate::protocol::rsa::key::GroupKey;
+use crate::protocol::group::{GroupHeader, HEADER_MAGIC};
+use crate::protocol::refresh::{
+    self, RefreshAgreement, RefreshParameters, ShareRecovery, ShareWitnesses,
+};
+use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
-use crate::protocol::signing::{self, Health, SigningGroup};
+use crate::protocol::signing::{self, SignerHealth, SigningGroup};
 use crate::protocol::voting::VotingSecret;
 
 /// How long after the begin of its epoch or run the member with an index has the header signed: one
@@ -27,48 +29,48 @@ pub(super) fn header_delay(index: Option<ServerIndex>) -> Duration {
 }
 
 /// An epoch.
-pub(super) struct Epoch {
-    pub(super) start: Start,
-    pub(super) header: Header,
+pub(super) struct FollowedEpoch {
+    pub(super) start: GroupStart,
+    pub(super) header: GroupHeader,
     pub(super) group: Arc<SigningGroup>,
-    pub(super) parameters: Arc<Parameters>,
-    pub(super) witnesses: Arc<Witnesses>,
+    pub(super) parameters: Arc<RefreshParameters>,
+    pub(super) witnesses: Arc<ShareWitnesses>,
     /// This server's index, if it is a member.
     pub(super) index: Option<ServerIndex>,
-    pub(super) shares: Option<Held>,
+    pub(super) shares: Option<HeldShares>,
     /// Its voting key, and when to have it registered if it is not.
     pub(super) voting: Option<Arc<VotingSecret>>,
     pub(super) voting_at: Duration,
-    pub(super) health: Health,
+    pub(super) health: SignerHealth,
     /// When to have the header signed, if it is not.
     pub(super) header_at: Duration,
-    pub(super) board: Board,
+    pub(super) board: RefreshAgreement,
     /// This server's part in the open run.
-    pub(super) run: Option<RunMachines>,
+    pub(super) run: Option<RefreshParticipation>,
     /// A member without shares asks the others for them.
-    pub(super) recovery: Option<Recovery>,
+    pub(super) recovery: Option<ShareRecovery>,
 }
 
 /// The shares that a member has.
-pub(super) struct Held {
-    pub(super) raw: Arc<refresh::Shares>,
-    pub(super) signing: Arc<signing::Shares>,
+pub(super) struct HeldShares {
+    pub(super) raw: Arc<refresh::LabeledShares>,
+    pub(super) signing: Arc<signing::SigningShares>,
 }
 
-impl Held {
+impl HeldShares {
     fn new(
         group: &Arc<SigningGroup>,
         index: ServerIndex,
-        raw: Arc<refresh::Shares>,
+        raw: Arc<refresh::LabeledShares>,
     ) -> Option<Self> {
         let range = ShareRange::new(group.key.modulus().bits());
         let shares = raw.iter().map(|(label, share)| (*label, share.clone())).collect();
-        let signing = signing::Shares::new(group.clone(), index, range, shares)?;
+        let signing = signing::SigningShares::new(group.clone(), index, range, shares)?;
         Some(Self { raw, signing: Arc::new(signing) })
     }
 }
 
-impl Epoch {
+impl FollowedEpoch {
     pub(super) fn status(&self) -> EpochStatus {
         let combination = self.header.group.combination();
         let run = self.board.run().filter(|run| run.next_epoch().is_none()).map(|run| {
@@ -78,7 +80,7 @@ impl Epoch {
             let late_dealers: BTreeSet<ServerIndex> =
                 late.iter().map(|label| combination.designated_dealer(*label)).collect();
             let has_key = |server: &ServerIndex| run.session_keys().contains_key(server);
-            RunStatus {
+            RefreshRunStatus {
                 number: self.board.run_number(),
                 group: run.group().clone(),
                 quorum: new.quorum(),
@@ -124,17 +126,17 @@ impl Epoch {
     }
 }
 
-impl Server {
+impl QuorumServer {
     /// Begins an epoch that follows from a start, which may be the one that this server has saved.
     pub(super) fn begin_epoch(
         &mut self,
-        start: Start,
+        start: GroupStart,
         is_own: bool,
         now: Duration,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), GroupStartError> {
         let verified = start.verify(&self.settings.public, is_own)?;
         let range = ShareRange::new(verified.key.modulus().bits());
-        let parameters = Arc::new(Parameters::new(&verified.key, range));
+        let parameters = Arc::new(RefreshParameters::new(&verified.key, range));
         self.enter(start, verified.key, parameters, Arc::new(verified.witnesses), now);
         Ok(())
     }
@@ -142,30 +144,32 @@ impl Server {
     /// Enters an epoch, of which everything has been verified.
     pub(super) fn enter(
         &mut self,
-        start: Start,
-        key: GroupKey,
-        parameters: Arc<Parameters>,
-        witnesses: Arc<Witnesses>,
+        start: GroupStart,
+        key: GroupPublicKey,
+        parameters: Arc<RefreshParameters>,
+        witnesses: Arc<ShareWitnesses>,
         now: Duration,
     ) {
         let header = start.header().clone();
         let identities = header.group.members().iter().map(|member| member.identity).collect();
         let combination = header.group.combination().clone();
-        let health = Health::new(&combination);
+        let health = SignerHealth::new(&combination);
         let group = SigningGroup { epoch: header.epoch, key, combination, identities };
         let index = header.group.index_of(&self.settings.identity.public());
         let board = match &start.refresh {
-            Some(refresh) => Board::joined(parameters.clone(), header.clone(), &refresh.header),
-            None => Board::new(parameters.clone(), header.clone()),
+            Some(refresh) => {
+                RefreshAgreement::joined(parameters.clone(), header.clone(), &refresh.header)
+            }
+            None => RefreshAgreement::new(parameters.clone(), header.clone()),
         };
         let recovery = index.map(|index| {
             let (epoch, group) = (header.epoch, header.group.combination().clone());
             let (parameters, delays) = (parameters.clone(), &self.settings.delays);
             let recovery =
-                Recovery::new(index, epoch, group, parameters, Some(header.witnesses), delays);
+                ShareRecovery::new(index, epoch, group, parameters, Some(header.witnesses), delays);
             recovery.with_witnesses(witnesses.clone())
         });
-        self.epoch = Some(Box::new(Epoch {
+        self.epoch = Some(Box::new(FollowedEpoch {
             header_at: now + header_delay(index),
             start,
             header,
@@ -185,22 +189,25 @@ impl Server {
     }
 
     /// Takes the shares that this server has saved for its epoch.
-    pub(super) fn restore_shares(&mut self, encoded: &EncodedShares) -> Result<(), SavedError> {
+    pub(super) fn restore_shares(
+        &mut self,
+        encoded: &EncodedShareList,
+    ) -> Result<(), SavedStateError> {
         let Some(epoch) = &self.epoch else { return Ok(()) };
-        let wrong = SavedError::Shares(epoch.header.epoch);
+        let wrong = SavedStateError::Shares(epoch.header.epoch);
         let range = &epoch.parameters.range;
         let share = |(label, bytes): &(_, Zeroizing<Vec<u8>>)| Some((*label, range.parse(bytes)?));
-        let shares = encoded.iter().map(share).collect::<Option<refresh::Shares>>();
+        let shares = encoded.iter().map(share).collect::<Option<refresh::LabeledShares>>();
         let shares = shares.ok_or(wrong.clone())?;
         if self.hold(Arc::new(shares)) { Ok(()) } else { Err(wrong) }
     }
 
     /// This server has these shares of its epoch from now on. Returns whether they are the ones
     /// that it should have.
-    fn hold(&mut self, shares: Arc<refresh::Shares>) -> bool {
+    fn hold(&mut self, shares: Arc<refresh::LabeledShares>) -> bool {
         let Some(epoch) = &mut self.epoch else { return false };
         let Some(index) = epoch.index else { return false };
-        epoch.shares = Held::new(&epoch.group, index, shares);
+        epoch.shares = HeldShares::new(&epoch.group, index, shares);
         if epoch.shares.is_some() {
             epoch.recovery = None;
         }
@@ -208,14 +215,14 @@ impl Server {
     }
 
     /// This server has got its shares of its epoch, and keeps them.
-    pub(super) fn receive_shares(&mut self, shares: &Arc<refresh::Shares>) {
+    pub(super) fn receive_shares(&mut self, shares: &Arc<refresh::LabeledShares>) {
         if !self.hold(shares.clone()) {
             return;
         }
         let epoch = self.epoch.as_ref().expect("it holds shares").header.epoch;
         let shares = shares.iter().map(|(&label, share)| (label, share.to_be_bytes())).collect();
-        self.changes.push(Change::Shares { epoch, shares });
-        self.event(Event::HasShares { epoch });
+        self.changes.push(SavedStateChange::Shares { epoch, shares });
+        self.event(QuorumServerEvent::HasShares { epoch });
         // An open run needs them.
         self.begin_run(None);
     }
@@ -232,7 +239,7 @@ impl Server {
 
     /// Takes the signatures of headers that this server lacks, from a chain that is its own or goes
     /// on where its own ends.
-    pub(super) fn take_signatures(&mut self, chain: &[SignedHeader]) {
+    pub(super) fn take_signatures(&mut self, chain: &[SignedGroupHeader]) {
         let Some(epoch) = &mut self.epoch else { return };
         let mut taken = Vec::new();
         for (own, other) in epoch.start.chain.iter_mut().zip(chain) {
@@ -243,9 +250,9 @@ impl Server {
             }
         }
         if !taken.is_empty() {
-            self.changes.push(Change::Start(epoch.start.clone()));
+            self.changes.push(SavedStateChange::Start(epoch.start.clone()));
             for epoch in taken {
-                self.event(Event::HeaderSigned { epoch });
+                self.event(QuorumServerEvent::HeaderSigned { epoch });
             }
             self.invite(None);
         }
@@ -257,7 +264,7 @@ impl Server {
         if epoch.index.is_none() || self.newer.is_some() {
             return;
         }
-        let again = now + self.settings.timeouts.sign + self.settings.timeouts.again;
+        let again = now + self.settings.timeouts.sign + self.settings.timeouts.retry;
         let mut due = Vec::new();
         if !epoch.is_header_signed() && epoch.header_at <= now {
             epoch.header_at = again;
@@ -276,7 +283,7 @@ impl Server {
     }
 
     pub(super) fn header_deadlines(&self) -> impl Iterator<Item = Duration> {
-        let is_due = |epoch: &&Epoch| epoch.index.is_some() && self.newer.is_none();
+        let is_due = |epoch: &&FollowedEpoch| epoch.index.is_some() && self.newer.is_none();
         let epoch = self.epoch.as_deref().filter(is_due);
         let header = epoch.filter(|epoch| !epoch.is_header_signed()).map(|epoch| epoch.header_at);
         let run = epoch.and_then(|epoch| epoch.run.as_ref());

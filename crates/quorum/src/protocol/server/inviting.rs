@@ -6,53 +6,53 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::Server;
-use super::change::Change;
-use super::output::{Behind, Event, Output};
+use super::QuorumServer;
+use super::change::SavedStateChange;
+use super::output::{NewerEpochStatus, QuorumServerEvent, QuorumServerOutput};
 use super::refreshing::INVITE;
-use super::start::{SignedHeader, Start, has_same_headers};
-use crate::protocol::group::{Group, Header, Member};
-use crate::protocol::link::Topic;
-use crate::protocol::refresh::Run;
-use crate::protocol::wire::{Digest, Malformed};
+use super::start::{GroupStart, SignedGroupHeader, has_same_headers};
+use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
+use crate::protocol::link::LinkTopic;
+use crate::protocol::refresh::RefreshRun;
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// An epoch that has begun and that this server has not entered. The one that it follows, if any,
 /// has ended.
-pub(super) struct Newer {
+pub(super) struct NewerEpoch {
     /// The epochs up to that one, all signed.
-    pub(super) chain: Vec<SignedHeader>,
+    pub(super) chain: Vec<SignedGroupHeader>,
     /// What servers of that epoch invite this one to, by sender.
-    invites: BTreeMap<[u8; 32], Digest>,
+    invites: BTreeMap<[u8; 32], Sha256Digest>,
     /// What f+1 of them have sent equally.
-    invited: Option<Start>,
+    invited: Option<GroupStart>,
     /// Until when the log of the own epoch may bring this server there.
     wait_until: Duration,
 }
 
-impl Newer {
+impl NewerEpoch {
     /// The header of that epoch.
-    fn header(&self) -> &Header {
+    fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
     }
 }
 
-impl Server {
+impl QuorumServer {
     /// Sends the state from which others can follow: to the servers of the new group of an open run
     /// that of the run, to others that of this epoch. To all, or to one with which there is a new
     /// link: it may be any server that has missed the end of an epoch.
-    pub(super) fn invite(&mut self, to: Option<&PublicKey>) {
+    pub(super) fn invite(&mut self, to: Option<&IdentityPublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
         let is_whole = self.newer.is_none() && epoch.start.is_chain_signed();
         if !is_whole {
             return;
         }
-        let encode = |start: &Start| Bytes::from([&[INVITE][..], &start.to_bytes()].concat());
+        let encode = |start: &GroupStart| Bytes::from([&[INVITE][..], &start.to_bytes()].concat());
         let of_run = epoch.board.run().zip(epoch.run.as_ref()).and_then(|(run, machines)| {
             let signature = machines.signature.clone().filter(|_| epoch.index.is_some())?;
-            let refresh = Some(SignedHeader { header: run.header().clone(), signature });
-            let start = Start { refresh, height: machines.opened_at, ..epoch.start.clone() };
+            let refresh = Some(SignedGroupHeader { header: run.header().clone(), signature });
+            let start = GroupStart { refresh, height: machines.opened_at, ..epoch.start.clone() };
             Some((run.group(), encode(&start)))
         });
         let of_epoch = encode(&epoch.start);
@@ -64,7 +64,7 @@ impl Server {
             (to, of_run.map_or(&of_epoch, |(_, bytes)| bytes).clone())
         });
         for (to, bytes) in invites.collect::<Vec<_>>() {
-            self.send(to, Topic::Refresh, bytes);
+            self.send(to, LinkTopic::Refresh, bytes);
         }
     }
 
@@ -72,25 +72,25 @@ impl Server {
     pub(super) fn handle_invite(
         &mut self,
         now: Duration,
-        from: &PublicKey,
+        from: &IdentityPublicKey,
         bytes: &[u8],
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedEncoding> {
         let own = self.epoch.as_ref().map(|epoch| &epoch.start);
         let known = self.newer.as_ref().map(|newer| &newer.chain[..]);
         let known = known.or(own.map(|start| &start.chain[..])).unwrap_or_default();
         // Most servers have the whole chain: the start is not read.
-        let has_all = self.newer.is_none() && own.is_some_and(Start::is_chain_signed);
-        let epochs = Start::epochs_in(bytes)?;
+        let has_all = self.newer.is_none() && own.is_some_and(GroupStart::is_chain_signed);
+        let epochs = GroupStart::epochs_in(bytes)?;
         if epochs < known.len() || has_all && epochs == known.len() {
             return Ok(());
         }
-        let start = Start::receive(bytes, known, &self.settings.public)?;
+        let start = GroupStart::receive(bytes, known, &self.settings.public)?;
         self.learn(now, &start.chain);
         self.count_invite(from, start)
     }
 
     /// Takes what a chain proves, which is at least as long as what this server knows.
-    fn learn(&mut self, now: Duration, chain: &[SignedHeader]) {
+    fn learn(&mut self, now: Duration, chain: &[SignedGroupHeader]) {
         let is_new = match (&self.newer, &self.epoch) {
             (Some(newer), _) => newer.chain.len() < chain.len(),
             // It replaces a header that was never signed, too.
@@ -98,21 +98,22 @@ impl Server {
             (None, None) => true,
         };
         if is_new {
-            self.changes.push(Change::Newer(chain.to_vec()));
+            self.changes.push(SavedStateChange::Newer(chain.to_vec()));
             self.set_newer(now, chain.to_vec());
         }
         self.take_signatures(chain);
     }
 
     /// An epoch has begun after the one that this server follows.
-    pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedHeader>) {
-        let wait_until = now + self.settings.timeouts.again;
-        self.newer = Some(Newer { chain, invites: BTreeMap::new(), invited: None, wait_until });
+    pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedGroupHeader>) {
+        let wait_until = now + self.settings.timeouts.retry;
+        self.newer =
+            Some(NewerEpoch { chain, invites: BTreeMap::new(), invited: None, wait_until });
         self.expire(now);
-        self.tell_peers();
+        self.update_peers();
         if self.life.is_some() {
             // The log votes no more.
-            self.say_applied(self.height);
+            self.report_applied(self.height);
         }
     }
 
@@ -124,23 +125,30 @@ impl Server {
         epoch.recovery = None;
         (epoch.voting, self.saved_voting) = (None, None);
         let had_shares = epoch.shares.take().is_some();
-        self.changes.push(Change::End { epoch: number });
+        self.changes.push(SavedStateChange::End { epoch: number });
         if let Some(run) = &mut epoch.run {
             self.changes.extend(run.end(newest == number + 1));
         }
         if let Some(mut ended) = self.ended.take() {
             self.changes.extend(ended.machines.end(false));
         }
-        self.wish = None;
-        self.push(Output::Event(Event::EpochEnded { epoch: number, newest }));
+        self.operator_request = None;
+        self.push(QuorumServerOutput::Event(QuorumServerEvent::EpochEnded {
+            epoch: number,
+            newest,
+        }));
         if had_shares {
-            self.push(Output::Event(Event::Wiped { epoch: number }));
+            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: number }));
         }
         self.end_requests(now);
     }
 
     /// Counts a start whose chain is the newest that this server knows.
-    fn count_invite(&mut self, from: &PublicKey, start: Start) -> Result<(), Malformed> {
+    fn count_invite(
+        &mut self,
+        from: &IdentityPublicKey,
+        start: GroupStart,
+    ) -> Result<(), MalformedEncoding> {
         let Some(newer) = &mut self.newer else { return Ok(()) };
         let own = self.settings.identity.public();
         let group = &start.header().group;
@@ -153,10 +161,11 @@ impl Server {
             return Ok(());
         }
         let verified = start.verify_after_chain(&self.settings.public);
-        verified.map_err(|_| Malformed("an invite that the group has not signed"))?;
+        verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
         newer.invites.insert(from.to_bytes(), identity);
-        let is_equal =
-            |member: &&Member| newer.invites.get(&member.identity.to_bytes()) == Some(&identity);
+        let is_equal = |member: &&QuorumMember| {
+            newer.invites.get(&member.identity.to_bytes()) == Some(&identity)
+        };
         let equal = group.members().iter().filter(is_equal).count();
         if equal >= group.combination().signer_count() {
             newer.invited = Some(start);
@@ -165,9 +174,9 @@ impl Server {
     }
 
     /// A height of the own log was applied: it may bring this server to the newest epoch.
-    pub(super) fn log_goes_on(&mut self, now: Duration) {
+    pub(super) fn extend_catch_up_wait(&mut self, now: Duration) {
         if let Some(newer) = &mut self.newer {
-            newer.wait_until = now + self.settings.timeouts.again;
+            newer.wait_until = now + self.settings.timeouts.retry;
         }
     }
 
@@ -187,11 +196,11 @@ impl Server {
         (self.newer, self.life, self.height) = (None, None, start.height);
         let epoch = start.header().epoch + u64::from(start.refresh.is_some());
         self.changes.extend(run.iter_mut().flat_map(|run| run.end(false)));
-        self.changes.push(Change::Again(start));
+        self.changes.push(SavedStateChange::Restarted(start));
         if let Some(shares) = shares {
             self.receive_shares(&shares);
         }
-        self.event(Event::Invited { epoch });
+        self.event(QuorumServerEvent::Invited { epoch });
         self.open_run(self.height, now);
         self.begin_run(None);
         self.follow();
@@ -203,12 +212,12 @@ impl Server {
     }
 
     /// How far an epoch is that this server has not entered.
-    pub(super) fn behind(&self) -> Option<Behind> {
+    pub(super) fn behind(&self) -> Option<NewerEpochStatus> {
         let newer = self.newer.as_ref()?;
         let group = &newer.header().group;
-        let mut counts = BTreeMap::<Digest, usize>::new();
+        let mut counts = BTreeMap::<Sha256Digest, usize>::new();
         newer.invites.values().for_each(|it| *counts.entry(*it).or_default() += 1);
-        Some(Behind {
+        Some(NewerEpochStatus {
             epoch: newer.header().epoch,
             is_member: group.index_of(&self.settings.identity.public()).is_some(),
             invites: counts.into_values().max().unwrap_or(0),
@@ -220,25 +229,25 @@ impl Server {
     /// one, and with the servers of this epoch, of the open run, and of the epoch before, some of
     /// which may not have heard of its end. A server that has moved is named with each address, the
     /// one that was signed last first.
-    pub(super) fn tell_peers(&mut self) {
+    pub(super) fn update_peers(&mut self) {
         let own = self.settings.identity.public();
         let epoch = self.epoch.as_ref();
         let groups = epoch.map(|epoch| {
-            let new = epoch.board.run().map(Run::group);
+            let new = epoch.board.run().map(RefreshRun::group);
             [Some(&epoch.header.group), new, epoch.start.group_before()]
         });
         let newest = self.newer.as_ref().map(|newer| &newer.header().group);
         let newest = newest.filter(|group| epoch.is_none() || group.index_of(&own).is_some());
         let groups = newest.into_iter().chain(groups.into_iter().flatten().flatten());
-        let mut peers: Vec<Member> = Vec::new();
-        for member in groups.flat_map(Group::members) {
+        let mut peers: Vec<QuorumMember> = Vec::new();
+        for member in groups.flat_map(QuorumGroup::members) {
             if member.identity != own && !peers.contains(member) {
                 peers.push(*member);
             }
         }
         if peers != self.peers {
             self.peers.clone_from(&peers);
-            self.outputs.push_back(Output::Peers(peers));
+            self.outputs.push_back(QuorumServerOutput::Peers(peers));
         }
     }
 }

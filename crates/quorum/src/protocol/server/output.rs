@@ -4,52 +4,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::{PublicKey, SecretKey};
-use sharing::{Generator, RandomError};
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use sharing::{RandomError, RandomGenerator};
 
-use super::change::Change;
+use super::change::SavedStateChange;
 use crate::protocol::admission::EntryCheck;
-use crate::protocol::agreed::{Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::{Group, Member};
-use crate::protocol::link::{Lane, Topic};
+use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::link::{LinkLane, LinkTopic};
+use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
-use crate::protocol::refresh::{self, Refusal, Side};
-use crate::protocol::signing::{Evidence, Query, Shares};
+use crate::protocol::refresh::{self, LogEntryRefusal, RefreshRole};
+use crate::protocol::signing::{PartialSignQuery, SigningShares, WrongAnswerEvidence};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// What the driver does next, in this order.
-pub enum Output {
+pub enum QuorumServerOutput {
     /// Send a message. It is lost if there is no link.
     Send {
         /// To whom.
-        to: PublicKey,
+        to: IdentityPublicKey,
         /// Its topic.
-        topic: Topic,
+        topic: LinkTopic,
         /// How.
-        lane: Lane,
+        lane: LinkLane,
         /// The message. It may contain secrets, which cross a link encrypted.
         bytes: Bytes,
     },
     /// Submit an entry to the log. It may be lost: it is submitted again.
     Submit(Bytes),
     /// Keep these changes, in one transaction that is durable before anything that follows.
-    Save(Vec<Change>),
+    Save(Vec<SavedStateChange>),
     /// Run the job on any thread, and hand back what it returns.
-    Job(Job),
+    Job(QuorumServerJob),
     /// A request of a local user is done.
     Reply {
         /// The request.
-        id: RequestId,
+        id: LocalRequestId,
         /// The signature.
         result: Result<Vec<u8>, SignRefusal>,
     },
     /// Have links with these servers and no others, besides those of the configuration.
-    Peers(Vec<Member>),
+    Peers(Vec<QuorumMember>),
     /// Open the agreement log: the next height is the one after this. Then tell the server the life
-    /// of the log's file ([`Server::handle_log_opened`](super::Server::handle_log_opened)). It ends
-    /// the log that was open before: others have invited this server to begin at another height.
+    /// of the log's file ([`Server::handle_log_opened`](super::QuorumServer::handle_log_opened)).
+    /// It ends the log that was open before: others have invited this server to begin at another
+    /// height.
     Log {
         /// The last height that was applied.
         applied: Height,
@@ -66,12 +67,12 @@ pub enum Output {
         key: Option<Arc<VotingSecret>>,
     },
     /// Something that an operator wants to know.
-    Event(Event),
+    Event(QuorumServerEvent),
 }
 
 /// The number of a local user's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub u64);
+pub struct LocalRequestId(pub u64);
 
 /// Why a message is not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +102,7 @@ pub enum SignRefusal {
 
 /// Something that an operator wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum QuorumServerEvent {
     /// f+1 servers of a group have invited this server.
     Invited {
         /// The epoch of that group.
@@ -112,7 +113,7 @@ pub enum Event {
         /// The epoch that is to begin.
         epoch: u64,
         /// The run.
-        run: Digest,
+        run: Sha256Digest,
     },
     /// f+1 old servers have given it up.
     RunCancelled,
@@ -148,7 +149,7 @@ pub enum Event {
     /// This server has given partial signatures to another one.
     Answered {
         /// The server that asked.
-        to: PublicKey,
+        to: IdentityPublicKey,
         /// The message.
         message: MessageDigest,
     },
@@ -157,7 +158,7 @@ pub enum Event {
         /// Its index.
         server: ServerIndex,
         /// The evidence.
-        evidence: Evidence,
+        evidence: WrongAnswerEvidence,
     },
     /// A dealer is proven faulty.
     DealerExcluded {
@@ -174,11 +175,11 @@ pub enum Event {
     /// A server has signed a wrong entry of a refresh: it is faulty.
     WrongEntry {
         /// The group that it belongs to.
-        side: Side,
+        side: RefreshRole,
         /// Its index in that group.
         author: ServerIndex,
         /// What is wrong.
-        why: Refusal,
+        why: LogEntryRefusal,
     },
     /// An entry of the log changes nothing.
     EntryRefused {
@@ -188,42 +189,47 @@ pub enum Event {
     /// A server has sent what is malformed or not for it to send.
     MessageRefused {
         /// The server.
-        from: PublicKey,
+        from: IdentityPublicKey,
         /// Why.
         why: String,
     },
 }
 
 /// A computation that takes long. It changes nothing until its result is handed back.
-pub struct Job(pub(super) Task);
+pub struct QuorumServerJob(pub(super) QuorumServerTask);
 
-pub(super) enum Task {
+pub(super) enum QuorumServerTask {
     /// Partial signatures for a server.
-    Answer { asker: Asker, query: Query, shares: Arc<Shares>, identity: Arc<SecretKey> },
+    Answer {
+        asker: PartialSignRequester,
+        query: PartialSignQuery,
+        shares: Arc<SigningShares>,
+        identity: Arc<IdentitySecretKey>,
+    },
     /// Work of a refresh.
-    Refresh { machine: Machine, job: Box<refresh::Job> },
+    Refresh { machine: RefreshJobOwner, job: Box<refresh::RefreshJob> },
 }
 
 /// What a job returns.
-pub struct JobResult(pub(super) Outcome);
+pub struct QuorumServerJobResult(pub(super) QuorumServerOutcome);
 
-pub(super) enum Outcome {
+pub(super) enum QuorumServerOutcome {
     /// The answer, encoded. `None` if there is none.
     Answer {
-        asker: Asker,
+        asker: PartialSignRequester,
         epoch: u64,
         message: MessageDigest,
         answer: Option<Vec<u8>>,
     },
     Refresh {
-        machine: Machine,
-        result: refresh::JobResult,
+        machine: RefreshJobOwner,
+        result: refresh::RefreshJobResult,
     },
 }
 
 /// Who asked for partial signatures.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asker {
+pub(super) struct PartialSignRequester {
     pub(super) index: ServerIndex,
     /// The asker's number of its request.
     pub(super) request: u64,
@@ -231,32 +237,35 @@ pub(super) struct Asker {
 
 /// The machine that a job belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Machine {
-    Old(Digest),
-    New(Digest),
+pub(super) enum RefreshJobOwner {
+    Old(Sha256Digest),
+    New(Sha256Digest),
     Recovery(u64),
 }
 
-impl Job {
+impl QuorumServerJob {
     /// Whether somebody waits for a signature that needs it.
     pub fn is_urgent(&self) -> bool {
-        matches!(self.0, Task::Answer { .. })
+        matches!(self.0, QuorumServerTask::Answer { .. })
     }
 
     /// Does the computation.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
-    pub fn run(self, generator: &mut Generator) -> Result<JobResult, RandomError> {
-        Ok(JobResult(match self.0 {
-            Task::Answer { asker, query, shares, identity } => {
+    pub fn run(
+        self,
+        generator: &mut RandomGenerator,
+    ) -> Result<QuorumServerJobResult, RandomError> {
+        Ok(QuorumServerJobResult(match self.0 {
+            QuorumServerTask::Answer { asker, query, shares, identity } => {
                 let answer = shares.answer(&query, &identity).ok();
                 let answer = answer.map(|answer| answer.to_bytes(shares.group()));
                 let message = MessageDigest::of(&query.message);
-                Outcome::Answer { asker, epoch: query.epoch, message, answer }
+                QuorumServerOutcome::Answer { asker, epoch: query.epoch, message, answer }
             }
-            Task::Refresh { machine, job } => {
-                Outcome::Refresh { machine, result: job.run(generator)? }
+            QuorumServerTask::Refresh { machine, job } => {
+                QuorumServerOutcome::Refresh { machine, result: job.run(generator)? }
             }
         }))
     }
@@ -264,24 +273,24 @@ impl Job {
 
 /// How a server is placed and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct QuorumServerStatus {
     /// The last height that was applied.
     pub height: Height,
     /// The group that it follows; `None` while it waits to be invited.
     pub epoch: Option<EpochStatus>,
     /// An epoch that has begun and that it has not entered.
-    pub behind: Option<Behind>,
+    pub behind: Option<NewerEpochStatus>,
     /// Requests for signatures of this server that are under way or wait.
     pub requests: usize,
     /// Whether its operator has approved a refresh or given it up, and the log has not yet
     /// committed that.
-    pub has_wish: bool,
+    pub is_operator_request_pending: bool,
 }
 
 /// An epoch that has begun and that a server has not entered: the one that it follows, if any, has
 /// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Behind {
+pub struct NewerEpochStatus {
     /// The epoch.
     pub epoch: u64,
     /// Whether the server is one of its group.
@@ -316,16 +325,16 @@ pub struct EpochStatus {
     /// The members that have given this run up.
     pub cancelled: Vec<ServerIndex>,
     /// The refresh that is open.
-    pub run: Option<RunStatus>,
+    pub run: Option<RefreshRunStatus>,
 }
 
 /// A refresh that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunStatus {
+pub struct RefreshRunStatus {
     /// The number of the run in this epoch.
     pub number: u32,
     /// The new group.
-    pub group: Group,
+    pub group: QuorumGroup,
     /// How many servers of the new group must register a session key, and compute their shares.
     pub quorum: usize,
     /// Servers of the new group that have not registered a session key.
@@ -346,9 +355,9 @@ pub struct RunStatus {
 
 /// How long a server waits in signing.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub struct SigningTimeouts {
     /// Until a request for a signature is given up.
     pub sign: Duration,
     /// Until it tries again to have a header signed, or submits an approval again.
-    pub again: Duration,
+    pub retry: Duration,
 }

@@ -3,28 +3,33 @@
 //! that epoch: whoever gets them later must not get shares of a server that was cut off before its
 //! end.
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::Server;
-use super::epoch::Epoch;
-use super::machines::RunMachines;
-use super::output::Machine;
+use super::QuorumServer;
+use super::epoch::FollowedEpoch;
+use super::output::RefreshJobOwner;
+use super::participation::RefreshParticipation;
 use super::refreshing::QUESTION;
-use crate::protocol::link::Topic;
-use crate::protocol::refresh::{self, Message, Run};
-use crate::protocol::wire::Malformed;
+use crate::protocol::link::LinkTopic;
+use crate::protocol::refresh::{self, RefreshMessage, RefreshRun};
+use crate::protocol::wire::MalformedEncoding;
 
 /// What a server signs. The question is for one server only: another one, if it is faulty, cannot
 /// ask in its name later.
-pub(super) fn signed(from: &PublicKey, to: &PublicKey, question: &[u8]) -> Vec<u8> {
+pub(super) fn signed(from: &IdentityPublicKey, to: &IdentityPublicKey, question: &[u8]) -> Vec<u8> {
     [b"sunder-quorum question v1\0", &from.to_bytes()[..], &to.to_bytes(), question].concat()
 }
 
-impl Server {
+impl QuorumServer {
     /// Sends a question of a machine, if there is a key for it yet: it is sent again.
-    pub(super) fn send_question(&mut self, machine: Machine, to: PublicKey, question: &Message) {
+    pub(super) fn send_question(
+        &mut self,
+        machine: RefreshJobOwner,
+        to: IdentityPublicKey,
+        question: &RefreshMessage,
+    ) {
         let Some(epoch) = &self.epoch else { return };
-        let is_meant = |run: &&RunMachines| machine == Machine::New(run.id);
+        let is_meant = |run: &&RefreshParticipation| machine == RefreshJobOwner::New(run.id);
         let key = match epoch.run.as_ref().filter(is_meant) {
             Some(run) => run.new.as_ref().and_then(refresh::NewServer::voting),
             None => epoch.voting.as_ref(),
@@ -33,36 +38,39 @@ impl Server {
         let question = question.to_bytes();
         let signature = key.sign(&signed(&self.settings.identity.public(), &to, &question));
         let bytes = [&[QUESTION][..], &signature, &question].concat();
-        self.send(to, Topic::Refresh, bytes);
+        self.send(to, LinkTopic::Refresh, bytes);
     }
 
     /// Answers a question if the voting key that its sender has in that epoch has signed it.
     pub(super) fn handle_question(
         &mut self,
-        from: &PublicKey,
+        from: &IdentityPublicKey,
         bytes: &[u8],
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedEncoding> {
         let (signature, question) =
-            bytes.split_first_chunk().ok_or(Malformed("too short for a question"))?;
-        let message = Message::parse(question)?;
+            bytes.split_first_chunk().ok_or(MalformedEncoding("too short for a question"))?;
+        let message = RefreshMessage::parse(question)?;
         let signed = signed(from, &self.settings.identity.public(), question);
-        let is_by = |key: Option<PublicKey>| key.is_some_and(|key| key.verify(&signed, signature));
+        let is_by =
+            |key: Option<IdentityPublicKey>| key.is_some_and(|key| key.verify(&signed, signature));
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
-        let Epoch { board, run, header, shares, witnesses, .. } = &mut **epoch;
+        let FollowedEpoch { board, run, header, shares, witnesses, .. } = &mut **epoch;
         let index = header.group.index_of(from);
         let is_of_epoch = is_by(index.and_then(|index| board.voting()[usize::from(index.0)]));
-        let in_run = |run: &Run| run.voting(run.group().index_of(from)?);
+        let in_run = |run: &RefreshRun| run.voting(run.group().index_of(from)?);
         let is_of_run = is_by(board.run().and_then(in_run));
         match (&message, index, &shares) {
-            (Message::Ask { epoch: asked, witnesses: with_witnesses }, Some(index), Some(held))
-                if *asked == header.epoch && is_of_epoch =>
-            {
+            (
+                RefreshMessage::Ask { epoch: asked, witnesses: with_witnesses },
+                Some(index),
+                Some(held),
+            ) if *asked == header.epoch && is_of_epoch => {
                 let witnesses = with_witnesses.then_some(&**witnesses);
                 let group = header.group.combination();
                 let answer = refresh::answer(*asked, witnesses, &held.raw, index, group);
                 self.send_message(*from, &answer);
             }
-            (Message::Ask { .. } | Message::AskSum { .. }, ..) => {
+            (RefreshMessage::Ask { .. } | RefreshMessage::AskSum { .. }, ..) => {
                 if let Some(run) = run.as_mut().filter(|_| is_of_run) {
                     run.handle(from, message.clone(), board);
                 }
@@ -71,7 +79,7 @@ impl Server {
                     ended.machines.handle(from, message, &ended.board);
                 }
             }
-            _ => return Err(Malformed("not a question")),
+            _ => return Err(MalformedEncoding("not a question")),
         }
         Ok(())
     }

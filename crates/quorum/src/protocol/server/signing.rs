@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
-use keys::PublicKey;
-use keys::rsa::Encoding;
+use keys::IdentityPublicKey;
+use keys::rsa::RsaEncoding;
 
-use super::output::{Asker, Event, Output, RequestId, SignRefusal, Task};
-use super::{Server, epoch::Epoch};
+use super::output::{
+    LocalRequestId, PartialSignRequester, QuorumServerEvent, QuorumServerOutput, QuorumServerTask,
+    SignRefusal,
+};
+use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::link::Topic;
+use crate::protocol::link::LinkTopic;
 use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
-use crate::protocol::signing::{self, Query, Request};
-use crate::protocol::wire::{Malformed, Reader, Write};
+use crate::protocol::signing::{self, PartialSignQuery, SignRequest};
+use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite};
 
 /// The kind of a message of the topic.
 #[derive(Clone, Copy)]
-enum Kind {
+enum SignMessageKind {
     Ask = 1,
     Answer = 2,
     Refused = 3,
@@ -41,7 +44,7 @@ const EPOCH_DELAY: Duration = Duration::from_millis(250);
 
 /// Why a server gives no partial signatures to another one.
 #[derive(Debug, thiserror::Error)]
-enum QueryRefusal {
+enum PartialSignRefusal {
     #[error("a malformed request for a signature")]
     Malformed,
     #[error("a request for a signature of epoch {0}")]
@@ -57,7 +60,7 @@ enum QueryRefusal {
     Near,
 }
 
-impl QueryRefusal {
+impl PartialSignRefusal {
     /// Whether a correct server may send what is refused.
     fn is_expected(&self) -> bool {
         matches!(self, Self::Busy | Self::NoShares | Self::Near)
@@ -66,37 +69,43 @@ impl QueryRefusal {
 }
 
 /// A request of a local user that begins again in the next epoch.
-pub(super) struct Postponed {
+pub(super) struct PostponedSignRequest {
     pub(super) at: Duration,
-    id: RequestId,
+    id: LocalRequestId,
     message: Vec<u8>,
-    encoding: Encoding,
+    encoding: RsaEncoding,
 }
 
 /// A request of a local user that waits for others to end.
-pub(super) struct Waiting {
-    id: RequestId,
+pub(super) struct QueuedSignRequest {
+    id: LocalRequestId,
     message: Vec<u8>,
-    encoding: Encoding,
+    encoding: RsaEncoding,
     pub(super) deadline: Duration,
 }
 
 /// A request of this server.
-pub(super) struct OwnRequest {
-    purpose: Purpose,
-    pub(super) request: Request,
+pub(super) struct OwnSignRequest {
+    purpose: SignRequestPurpose,
+    pub(super) request: SignRequest,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    User(RequestId),
+enum SignRequestPurpose {
+    User(LocalRequestId),
     /// The header of this epoch, or of its open run.
     Header,
 }
 
-impl Server {
-    /// Has a message of a local user signed. The answer comes as [`Output::Reply`].
-    pub fn sign(&mut self, now: Duration, id: RequestId, message: Vec<u8>, encoding: Encoding) {
+impl QuorumServer {
+    /// Has a message of a local user signed. The answer comes as [`QuorumServerOutput::Reply`].
+    pub fn sign(
+        &mut self,
+        now: Duration,
+        id: LocalRequestId,
+        message: Vec<u8>,
+        encoding: RsaEncoding,
+    ) {
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
         let allowed = policy::check_signable(&message, &self.settings.rules, is_registered);
         let waiting: usize = self.waiting.iter().map(|it| it.message.len()).sum();
@@ -106,11 +115,11 @@ impl Server {
             Ok(()) if is_full => SignRefusal::Busy,
             Ok(()) => {
                 let deadline = now + self.settings.timeouts.sign;
-                self.waiting.push_back(Waiting { id, message, encoding, deadline });
+                self.waiting.push_back(QueuedSignRequest { id, message, encoding, deadline });
                 return self.begin_waiting(now);
             }
         };
-        self.push(Output::Reply { id, result: Err(refusal) });
+        self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
     }
 
     /// Begins requests that wait, in the order in which they came, as far as there is room. Those
@@ -121,16 +130,18 @@ impl Server {
             if !is_late && (self.requests.len() >= MAX_REQUESTS || self.newer.is_some()) {
                 return;
             }
-            let Some(Waiting { id, message, encoding, deadline }) = self.waiting.pop_front() else {
+            let Some(QueuedSignRequest { id, message, encoding, deadline }) =
+                self.waiting.pop_front()
+            else {
                 return;
             };
             let begun = if is_late {
                 Err(SignRefusal::Busy)
             } else {
-                self.request(now, Purpose::User(id), message, encoding, deadline)
+                self.request(now, SignRequestPurpose::User(id), message, encoding, deadline)
             };
             if let Err(refusal) = begun {
-                self.push(Output::Reply { id, result: Err(refusal) });
+                self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
             }
         }
     }
@@ -139,15 +150,15 @@ impl Server {
     pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
         // If it fails, it is tried again later.
         let deadline = now + self.settings.timeouts.sign;
-        let _ = self.request(now, Purpose::Header, header, Encoding::Pkcs1, deadline);
+        let _ = self.request(now, SignRequestPurpose::Header, header, RsaEncoding::Pkcs1, deadline);
     }
 
     fn request(
         &mut self,
         now: Duration,
-        purpose: Purpose,
+        purpose: SignRequestPurpose,
         message: Vec<u8>,
-        encoding: Encoding,
+        encoding: RsaEncoding,
         deadline: Duration,
     ) -> Result<(), SignRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
@@ -156,12 +167,12 @@ impl Server {
             return Err(SignRefusal::EpochEnded);
         }
         let (group, health) = (epoch.group.clone(), &epoch.health);
-        let request = Request::new(group, message, encoding, health, now, deadline);
+        let request = SignRequest::new(group, message, encoding, health, now, deadline);
         let request = request.map_err(|_| SignRefusal::Encoding)?;
         let number = self.next_request;
         self.next_request += 1;
-        self.requests.insert(number, OwnRequest { purpose, request });
-        self.pump(now, number);
+        self.requests.insert(number, OwnSignRequest { purpose, request });
+        self.perform_request_outputs(now, number);
         Ok(())
     }
 
@@ -170,20 +181,20 @@ impl Server {
     pub(super) fn end_requests(&mut self, now: Duration) {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
         let is_member = is_member && self.newer.is_none();
-        for (_, OwnRequest { purpose, request }) in std::mem::take(&mut self.requests) {
-            let Purpose::User(id) = purpose else { continue };
+        for (_, OwnSignRequest { purpose, request }) in std::mem::take(&mut self.requests) {
+            let SignRequestPurpose::User(id) = purpose else { continue };
             if is_member {
                 let (message, encoding) = request.into_message();
                 let at = now + EPOCH_DELAY;
-                self.postponed.push(Postponed { at, id, message, encoding });
+                self.postponed.push(PostponedSignRequest { at, id, message, encoding });
             } else {
-                self.push(Output::Reply { id, result: Err(SignRefusal::EpochEnded) });
+                self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::EpochEnded) });
             }
         }
     }
 
     pub(super) fn step_requests(&mut self, now: Duration) {
-        let is_due = |it: &OwnRequest| it.request.poll_timeout().is_some_and(|at| at <= now);
+        let is_due = |it: &OwnSignRequest| it.request.poll_timeout().is_some_and(|at| at <= now);
         let due = self.requests.iter().filter(|(_, it)| is_due(it));
         let due: Vec<u64> = due.map(|(&number, _)| number).collect();
         for it in self.postponed.extract_if(.., |it| it.at <= now).collect::<Vec<_>>() {
@@ -193,20 +204,20 @@ impl Server {
             if let Some(own) = self.requests.get_mut(&number) {
                 own.request.handle_timeout(now);
             }
-            self.pump(now, number);
+            self.perform_request_outputs(now, number);
         }
         self.begin_waiting(now);
     }
 
     /// Carries out what a request says.
-    fn pump(&mut self, now: Duration, number: u64) {
+    fn perform_request_outputs(&mut self, now: Duration, number: u64) {
         while let Some(own) = self.requests.get_mut(&number)
             && let Some(output) = own.request.poll_output()
         {
             let purpose = own.purpose;
             match output {
-                signing::Output::Send { to, query } => self.ask(now, number, to, query),
-                signing::Output::Event(event) => self.request_event(now, purpose, event),
+                signing::SignRequestOutput::Send { to, query } => self.ask(now, number, to, query),
+                signing::SignRequestOutput::Event(event) => self.request_event(now, purpose, event),
             }
         }
         if self.requests.get(&number).is_some_and(|own| own.request.is_finished()) {
@@ -215,36 +226,49 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, now: Duration, number: u64, to: ServerIndex, query: Query) {
+    fn ask(&mut self, now: Duration, number: u64, to: ServerIndex, query: PartialSignQuery) {
         let Some(epoch) = &self.epoch else { return };
         if Some(to) == epoch.index {
-            let asker = Asker { index: to, request: number };
+            let asker = PartialSignRequester { index: to, request: number };
             match self.begin_answer(asker, query) {
                 Ok(()) => {}
-                Err(QueryRefusal::Busy) => self.busy(now, number, to),
+                Err(PartialSignRefusal::Busy) => self.busy(now, number, to),
                 Err(_) => self.refused(now, number, to),
             }
         } else if let Some(&identity) = epoch.group.identities.get(usize::from(to.0)) {
-            self.send(identity, Topic::Signing, message(Kind::Ask, number, &query.to_bytes()));
+            self.send(
+                identity,
+                LinkTopic::Signing,
+                message(SignMessageKind::Ask, number, &query.to_bytes()),
+            );
         }
     }
 
-    fn request_event(&mut self, now: Duration, purpose: Purpose, event: signing::Event) {
+    fn request_event(
+        &mut self,
+        now: Duration,
+        purpose: SignRequestPurpose,
+        event: signing::SignRequestEvent,
+    ) {
         let Some(epoch) = &mut self.epoch else { return };
         match event {
-            signing::Event::Answered { server, took } => epoch.health.answered(server, took),
-            signing::Event::Silent(server) => epoch.health.silent(server, now),
-            signing::Event::Faulty { server, evidence } => {
-                epoch.health.faulty(server);
-                self.event(Event::WrongAnswer { server, evidence });
+            signing::SignRequestEvent::Answered { server, took } => {
+                epoch.health.answered(server, took);
             }
-            signing::Event::Signed(signature) => match purpose {
-                Purpose::User(id) => self.push(Output::Reply { id, result: Ok(signature) }),
-                Purpose::Header => self.group_signed(signature),
+            signing::SignRequestEvent::Silent(server) => epoch.health.silent(server, now),
+            signing::SignRequestEvent::Faulty { server, evidence } => {
+                epoch.health.faulty(server);
+                self.event(QuorumServerEvent::WrongAnswer { server, evidence });
+            }
+            signing::SignRequestEvent::Signed(signature) => match purpose {
+                SignRequestPurpose::User(id) => {
+                    self.push(QuorumServerOutput::Reply { id, result: Ok(signature) });
+                }
+                SignRequestPurpose::Header => self.group_signed(signature),
             },
-            signing::Event::Failed => {
-                if let Purpose::User(id) = purpose {
-                    self.push(Output::Reply { id, result: Err(SignRefusal::TimedOut) });
+            signing::SignRequestEvent::Failed => {
+                if let SignRequestPurpose::User(id) = purpose {
+                    self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::TimedOut) });
                 }
             }
         }
@@ -267,40 +291,41 @@ impl Server {
     pub(super) fn handle_signing(
         &mut self,
         now: Duration,
-        from: &PublicKey,
+        from: &IdentityPublicKey,
         bytes: &[u8],
         queued: usize,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedEncoding> {
         let (kind, number, rest) = parse(bytes)?;
         let Some(epoch) = &self.epoch else { return Ok(()) };
         let Some(index) = epoch.header.group.index_of(from) else {
-            return Err(Malformed("not from a server of this epoch"));
+            return Err(MalformedEncoding("not from a server of this epoch"));
         };
         match kind {
             // It does not read its answers, or asks faster than its network carries them.
-            Kind::Ask if queued > MAX_QUEUED => {}
-            Kind::Ask => {
-                let asked = Query::parse(&epoch.group, rest);
+            SignMessageKind::Ask if queued > MAX_QUEUED => {}
+            SignMessageKind::Ask => {
+                let asked = PartialSignQuery::parse(&epoch.group, rest);
                 let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));
-                let asker = Asker { index, request: number };
+                let asker = PartialSignRequester { index, request: number };
                 if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
-                    let is_busy = matches!(refusal, QueryRefusal::Busy);
-                    let kind = if is_busy { Kind::Busy } else { Kind::Refused };
-                    self.send(*from, Topic::Signing, message(kind, number, &[]));
+                    let is_busy = matches!(refusal, PartialSignRefusal::Busy);
+                    let kind =
+                        if is_busy { SignMessageKind::Busy } else { SignMessageKind::Refused };
+                    self.send(*from, LinkTopic::Signing, message(kind, number, &[]));
                     if !refusal.is_expected() {
                         let why = refusal.to_string();
-                        self.event(Event::MessageRefused { from: *from, why });
+                        self.event(QuorumServerEvent::MessageRefused { from: *from, why });
                     }
                 }
             }
-            Kind::Answer => {
+            SignMessageKind::Answer => {
                 if let Some(own) = self.requests.get_mut(&number) {
                     own.request.handle_answer(now, index, rest);
-                    self.pump(now, number);
+                    self.perform_request_outputs(now, number);
                 }
             }
-            Kind::Refused => self.refused(now, number, index),
-            Kind::Busy => self.busy(now, number, index),
+            SignMessageKind::Refused => self.refused(now, number, index),
+            SignMessageKind::Busy => self.busy(now, number, index),
         }
         Ok(())
     }
@@ -314,17 +339,21 @@ impl Server {
     fn refused(&mut self, now: Duration, number: u64, by: ServerIndex) {
         if let Some(own) = self.requests.get_mut(&number) {
             own.request.handle_refusal(now, by);
-            self.pump(now, number);
+            self.perform_request_outputs(now, number);
         }
     }
 
     /// Computes an answer on another thread when it is its turn, if this server may give it.
-    fn begin_answer(&mut self, asker: Asker, query: Query) -> Result<(), QueryRefusal> {
+    fn begin_answer(
+        &mut self,
+        asker: PartialSignRequester,
+        query: PartialSignQuery,
+    ) -> Result<(), PartialSignRefusal> {
         self.check_policy(&query.message)?;
         if self.epoch.as_ref().is_none_or(|epoch| epoch.shares.is_none()) {
-            return Err(QueryRefusal::NoShares);
+            return Err(PartialSignRefusal::NoShares);
         }
-        self.answering.push(asker, query).map_err(|_| QueryRefusal::Busy)?;
+        self.answering.push(asker, query).map_err(|_| PartialSignRefusal::Busy)?;
         self.compute_answers();
         Ok(())
     }
@@ -335,7 +364,7 @@ impl Server {
         let Some(shares) = shares.map(|shares| shares.signing.clone()) else { return };
         while let Some((asker, query)) = self.answering.begin(self.settings.processors) {
             let (shares, identity) = (shares.clone(), self.settings.identity.clone());
-            self.job(Task::Answer { asker, query, shares, identity });
+            self.job(QuorumServerTask::Answer { asker, query, shares, identity });
         }
     }
 
@@ -351,14 +380,15 @@ impl Server {
     pub(super) fn answered(
         &mut self,
         now: Duration,
-        asker: Asker,
+        asker: PartialSignRequester,
         number: u64,
         signed: MessageDigest,
         answer: Option<Vec<u8>>,
     ) {
         self.answering.end(asker.index);
         self.compute_answers();
-        let is_current = |epoch: &&Epoch| epoch.header.epoch == number && epoch.shares.is_some();
+        let is_current =
+            |epoch: &&FollowedEpoch| epoch.header.epoch == number && epoch.shares.is_some();
         let Some(epoch) = self.epoch.as_deref().filter(is_current) else { return };
         let is_own = epoch.index == Some(asker.index);
         let identity = epoch.group.identities.get(usize::from(asker.index.0)).copied();
@@ -366,19 +396,19 @@ impl Server {
             (true, _, Some(answer)) => {
                 if let Some(own) = self.requests.get_mut(&asker.request) {
                     own.request.handle_answer(now, asker.index, &answer);
-                    self.pump(now, asker.request);
+                    self.perform_request_outputs(now, asker.request);
                 }
             }
             (true, _, None) => self.refused(now, asker.request, asker.index),
             (false, Some(identity), answer) => {
                 let message = match answer {
                     Some(answer) => {
-                        self.event(Event::Answered { to: identity, message: signed });
-                        message(Kind::Answer, asker.request, &answer)
+                        self.event(QuorumServerEvent::Answered { to: identity, message: signed });
+                        message(SignMessageKind::Answer, asker.request, &answer)
                     }
-                    None => message(Kind::Refused, asker.request, &[]),
+                    None => message(SignMessageKind::Refused, asker.request, &[]),
                 };
-                self.send(identity, Topic::Signing, message);
+                self.send(identity, LinkTopic::Signing, message);
             }
             (false, None, _) => {}
         }
@@ -386,29 +416,29 @@ impl Server {
 }
 
 /// Why bytes are not a request of this epoch.
-fn not_asked(epoch: u64, bytes: &[u8]) -> QueryRefusal {
-    match Reader::new(bytes).u64() {
-        Ok(asked) if asked.abs_diff(epoch) == 1 => QueryRefusal::Near,
-        Ok(asked) if asked != epoch => QueryRefusal::Epoch(asked),
-        _ => QueryRefusal::Malformed,
+fn not_asked(epoch: u64, bytes: &[u8]) -> PartialSignRefusal {
+    match QuorumWireReader::new(bytes).u64() {
+        Ok(asked) if asked.abs_diff(epoch) == 1 => PartialSignRefusal::Near,
+        Ok(asked) if asked != epoch => PartialSignRefusal::Epoch(asked),
+        _ => PartialSignRefusal::Malformed,
     }
 }
 
 /// The kind, the number of the asker's request, and the rest.
-fn parse(bytes: &[u8]) -> Result<(Kind, u64, &[u8]), Malformed> {
-    let mut reader = Reader::new(bytes);
+fn parse(bytes: &[u8]) -> Result<(SignMessageKind, u64, &[u8]), MalformedEncoding> {
+    let mut reader = QuorumWireReader::new(bytes);
     let (kind, number) = (reader.u8()?, reader.u64()?);
     let kind = match kind {
-        1 => Kind::Ask,
-        2 => Kind::Answer,
-        3 if reader.is_empty() => Kind::Refused,
-        4 if reader.is_empty() => Kind::Busy,
-        _ => return Err(Malformed("unknown kind of message")),
+        1 => SignMessageKind::Ask,
+        2 => SignMessageKind::Answer,
+        3 if reader.is_empty() => SignMessageKind::Refused,
+        4 if reader.is_empty() => SignMessageKind::Busy,
+        _ => return Err(MalformedEncoding("unknown kind of message")),
     };
     Ok((kind, number, reader.rest()))
 }
 
-fn message(kind: Kind, number: u64, rest: &[u8]) -> Vec<u8> {
+fn message(kind: SignMessageKind, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(9 + rest.len());
     out.push(kind as u8);
     out.put_u64(number);

@@ -6,12 +6,16 @@
 
 use keys::RsaPublicKey;
 
-use crate::protocol::agreed::Height;
-use crate::protocol::group::{ChainError, Group, Header, HeaderKind, verify_chain, verify_refresh};
-use crate::protocol::refresh::Witnesses;
-use crate::protocol::rsa::key::{GroupKey, GroupKeyError};
-use crate::protocol::rsa::modulus::{Modulus, ModulusError};
-use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
+use crate::protocol::group::{
+    GroupHeader, GroupHeaderKind, HeaderChainError, QuorumGroup, verify_chain, verify_refresh,
+};
+use crate::protocol::log_types::Height;
+use crate::protocol::refresh::ShareWitnesses;
+use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
+use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
+use crate::protocol::wire::{
+    MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest, count,
+};
 
 /// The largest number of epochs in a chain: one a day for 27 years.
 const MAX_EPOCHS: u32 = 10_000;
@@ -19,32 +23,32 @@ const MAX_EPOCHS: u32 = 10_000;
 /// A header and the signature of its group. That of an epoch which has just begun is empty until
 /// the group has signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedHeader {
+pub struct SignedGroupHeader {
     /// The header.
-    pub header: Header,
+    pub header: GroupHeader,
     /// Its signature (PKCS #1 v1.5), or empty.
     pub signature: Vec<u8>,
 }
 
-impl SignedHeader {
+impl SignedGroupHeader {
     fn write(&self, out: &mut Vec<u8>) {
         out.put_counted(&self.header.to_bytes());
         out.put_counted(&self.signature);
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let header = Header::parse(reader.counted()?)?;
+    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+        let header = GroupHeader::parse(reader.counted()?)?;
         Ok(Self { header, signature: reader.counted()?.to_vec() })
     }
 }
 
 /// From where a server follows its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct GroupStart {
     /// The epochs from the first to the current one.
-    pub chain: Vec<SignedHeader>,
+    pub chain: Vec<SignedGroupHeader>,
     /// The header of the refresh that was open, if this is the start of a server of a new group.
-    pub refresh: Option<SignedHeader>,
+    pub refresh: Option<SignedGroupHeader>,
     /// The last height of the log that is part of this state.
     pub height: Height,
     /// The witnesses of the current epoch, encoded.
@@ -53,34 +57,34 @@ pub struct Start {
 
 /// A start is not that of a group with this key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
+pub enum GroupStartError {
     /// The chain of epochs is broken.
     #[error("the chain of epochs: {0}")]
-    Chain(ChainError),
+    Chain(HeaderChainError),
     /// The header of the refresh is wrong.
     #[error("the refresh: {0}")]
-    Refresh(ChainError),
+    Refresh(HeaderChainError),
     /// The witnesses are not those that the header names.
     #[error("the witnesses are not those of the epoch's header")]
     Witnesses,
     /// The key is not one of a group.
     #[error("the public key: {0}")]
-    Modulus(#[from] ModulusError),
+    Modulus(#[from] RsaModulusError),
     /// As before.
     #[error("the public key: {0}")]
-    Key(#[from] GroupKeyError),
+    Key(#[from] GroupPublicKeyError),
 }
 
 /// What follows from a start that has been verified.
-pub(super) struct Verified {
-    pub(super) key: GroupKey,
-    pub(super) witnesses: Witnesses,
+pub(super) struct VerifiedStart {
+    pub(super) key: GroupPublicKey,
+    pub(super) witnesses: ShareWitnesses,
 }
 
-impl Start {
+impl GroupStart {
     /// The start that the ceremony gives to the servers of the first epoch.
-    pub fn first(header: Header, witnesses: &Witnesses) -> Self {
-        let chain = vec![SignedHeader { header, signature: Vec::new() }];
+    pub fn first(header: GroupHeader, witnesses: &ShareWitnesses) -> Self {
+        let chain = vec![SignedGroupHeader { header, signature: Vec::new() }];
         Self { chain, refresh: None, height: Height(0), witnesses: witnesses.to_bytes() }
     }
 
@@ -88,12 +92,12 @@ impl Start {
     ///
     /// # Panics
     /// If the chain is empty: a parsed one is not.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
     }
 
     /// The group of the epoch before.
-    pub(super) fn group_before(&self) -> Option<&Group> {
+    pub(super) fn group_before(&self) -> Option<&QuorumGroup> {
         let before = self.chain.len().checked_sub(2)?;
         Some(&self.chain[before].header.group)
     }
@@ -107,8 +111,8 @@ impl Start {
     ///
     /// # Errors
     /// If the bytes are not exactly a chain of at least one epoch.
-    pub fn parse_chain(bytes: &[u8]) -> Result<Vec<SignedHeader>, Malformed> {
-        let mut reader = Reader::new(bytes);
+    pub fn parse_chain(bytes: &[u8]) -> Result<Vec<SignedGroupHeader>, MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
         let chain = read_chain(&mut reader)?;
         reader.finish()?;
         Ok(chain)
@@ -133,17 +137,20 @@ impl Start {
     ///
     /// # Errors
     /// If the bytes are not exactly a start.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
         let chain = read_chain(&mut reader)?;
         Self::read_after(chain, reader)
     }
 
-    fn read_after(chain: Vec<SignedHeader>, mut reader: Reader<'_>) -> Result<Self, Malformed> {
+    fn read_after(
+        chain: Vec<SignedGroupHeader>,
+        mut reader: QuorumWireReader<'_>,
+    ) -> Result<Self, MalformedEncoding> {
         let refresh = match reader.u8()? {
             0 => None,
-            1 => Some(SignedHeader::read(&mut reader)?),
-            _ => return Err(Malformed("neither a refresh nor none")),
+            1 => Some(SignedGroupHeader::read(&mut reader)?),
+            _ => return Err(MalformedEncoding("neither a refresh nor none")),
         };
         let height = Height(reader.u64()?);
         let witnesses = reader.counted()?.to_vec();
@@ -152,8 +159,8 @@ impl Start {
     }
 
     /// The number of epochs of an encoded start.
-    pub(super) fn epochs_in(bytes: &[u8]) -> Result<usize, Malformed> {
-        Ok(Reader::new(bytes).u32()? as usize)
+    pub(super) fn epochs_in(bytes: &[u8]) -> Result<usize, MalformedEncoding> {
+        Ok(QuorumWireReader::new(bytes).u32()? as usize)
     }
 
     /// Parses a start of another server, whose chain must go on from `known`, and checks the
@@ -162,11 +169,11 @@ impl Start {
     /// left to [`Self::verify`].
     pub(super) fn receive(
         bytes: &[u8],
-        known: &[SignedHeader],
+        known: &[SignedGroupHeader],
         public: &RsaPublicKey,
-    ) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let mut chain: Vec<SignedHeader> = Vec::new();
+    ) -> Result<Self, MalformedEncoding> {
+        let mut reader = QuorumWireReader::new(bytes);
+        let mut chain: Vec<SignedGroupHeader> = Vec::new();
         for place in 0..read_epochs(&mut reader)? {
             let (header, signature) = (reader.counted()?, reader.counted()?);
             let known = known.get(place as usize).filter(|it| !it.signature.is_empty());
@@ -175,29 +182,29 @@ impl Start {
                 continue;
             }
             if !public.verify(header, signature) {
-                return Err(Malformed("a chain that the group has not signed"));
+                return Err(MalformedEncoding("a chain that the group has not signed"));
             }
             if known.is_some() {
-                return Err(Malformed(
+                return Err(MalformedEncoding(
                     "another header of an epoch than the known one, both signed: more than f \
                      servers of an epoch were faulty",
                 ));
             }
-            let (header, signature) = (Header::parse(header)?, signature.to_vec());
+            let (header, signature) = (GroupHeader::parse(header)?, signature.to_vec());
             let is_next = header.is_next(chain.last().map(|it| &it.header));
-            if header.kind != HeaderKind::Epoch || !is_next {
-                return Err(Malformed("a header that does not follow the one before"));
+            if header.kind != GroupHeaderKind::Epoch || !is_next {
+                return Err(MalformedEncoding("a header that does not follow the one before"));
             }
-            chain.push(SignedHeader { header, signature });
+            chain.push(SignedGroupHeader { header, signature });
         }
         Self::read_after(chain, reader)
     }
 
     /// What all correct servers say of the same state: some signatures may not be there yet.
-    pub(super) fn identity(&self) -> Digest {
+    pub(super) fn identity(&self) -> Sha256Digest {
         let mut start = self.clone();
         start.chain.iter_mut().for_each(|it| it.signature.clear());
-        Digest::of(&[&start.to_bytes()])
+        Sha256Digest::of(&[&start.to_bytes()])
     }
 
     /// Whether all epochs' headers are signed.
@@ -211,45 +218,48 @@ impl Start {
         &self,
         public: &RsaPublicKey,
         is_own: bool,
-    ) -> Result<Verified, StartError> {
+    ) -> Result<VerifiedStart, GroupStartError> {
         let headers: Vec<Vec<u8>> = self.chain.iter().map(|it| it.header.to_bytes()).collect();
         let verify = |message: &[u8], signature: &[u8]| {
             is_own && signature.is_empty() || public.verify(message, signature)
         };
         let pairs = headers.iter().zip(&self.chain);
         let pairs = pairs.map(|(bytes, it)| (&bytes[..], &it.signature[..]));
-        verify_chain(pairs, verify).map_err(StartError::Chain)?;
+        verify_chain(pairs, verify).map_err(GroupStartError::Chain)?;
         self.verify_after_chain(public)
     }
 
     /// Checks the rest of a start whose chain is right.
-    pub(super) fn verify_after_chain(&self, public: &RsaPublicKey) -> Result<Verified, StartError> {
+    pub(super) fn verify_after_chain(
+        &self,
+        public: &RsaPublicKey,
+    ) -> Result<VerifiedStart, GroupStartError> {
         let header = self.header();
         if let Some(refresh) = &self.refresh {
             let bytes = refresh.header.to_bytes();
             verify_refresh(header, &bytes, &refresh.signature, |message, signature| {
                 public.verify(message, signature)
             })
-            .map_err(StartError::Refresh)?;
+            .map_err(GroupStartError::Refresh)?;
         }
-        let modulus = Modulus::from_be_bytes(&public.modulus())?;
+        let modulus = RsaModulus::from_be_bytes(&public.modulus())?;
         let labels = header.group.combination().label_count();
-        let witnesses = Witnesses::parse(&self.witnesses, labels, &modulus)
+        let witnesses = ShareWitnesses::parse(&self.witnesses, labels, &modulus)
             .filter(|it| it.digest() == header.witnesses)
-            .ok_or(StartError::Witnesses)?;
+            .ok_or(GroupStartError::Witnesses)?;
         let g_0 =
             modulus.product(header.group.combination().labels().map(|it| witnesses.witness(it)));
-        Ok(Verified { key: GroupKey::new(modulus, g_0)?, witnesses })
+        Ok(VerifiedStart { key: GroupPublicKey::new(modulus, g_0)?, witnesses })
     }
 }
 
 /// Whether two chains have the same headers.
-pub(super) fn has_same_headers(one: &[SignedHeader], other: &[SignedHeader]) -> bool {
+pub(super) fn has_same_headers(one: &[SignedGroupHeader], other: &[SignedGroupHeader]) -> bool {
     one.iter().map(|it| &it.header).eq(other.iter().map(|it| &it.header))
 }
 
-/// The encoding of a chain of epochs, as [`Start::parse_chain`] reads it.
-pub(crate) fn chain_to_bytes(chain: &[SignedHeader]) -> Vec<u8> {
+/// The encoding of a chain of epochs, as [`GroupStart::parse_chain`] reads it.
+pub(crate) fn chain_to_bytes(chain: &[SignedGroupHeader]) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(count(chain.len()));
     for it in chain {
@@ -258,16 +268,18 @@ pub(crate) fn chain_to_bytes(chain: &[SignedHeader]) -> Vec<u8> {
     out
 }
 
-fn read_epochs(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
+fn read_epochs(reader: &mut QuorumWireReader<'_>) -> Result<u32, MalformedEncoding> {
     let epochs = reader.u32()?;
     let is_possible = (1..=MAX_EPOCHS).contains(&epochs);
-    if is_possible { Ok(epochs) } else { Err(Malformed("too many epochs, or none")) }
+    if is_possible { Ok(epochs) } else { Err(MalformedEncoding("too many epochs, or none")) }
 }
 
-fn read_chain(reader: &mut Reader<'_>) -> Result<Vec<SignedHeader>, Malformed> {
+fn read_chain(
+    reader: &mut QuorumWireReader<'_>,
+) -> Result<Vec<SignedGroupHeader>, MalformedEncoding> {
     let epochs = read_epochs(reader)?;
     let chain: Vec<_> =
-        (0..epochs).map(|_| SignedHeader::read(reader)).collect::<Result<_, _>>()?;
-    let are_epochs = chain.iter().all(|it| it.header.kind == HeaderKind::Epoch);
-    if are_epochs { Ok(chain) } else { Err(Malformed("not the header of an epoch")) }
+        (0..epochs).map(|_| SignedGroupHeader::read(reader)).collect::<Result<_, _>>()?;
+    let are_epochs = chain.iter().all(|it| it.header.kind == GroupHeaderKind::Epoch);
+    if are_epochs { Ok(chain) } else { Err(MalformedEncoding("not the header of an epoch")) }
 }

@@ -6,30 +6,30 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
 
-use keys::rsa::Encoding;
-use sim::Rng;
+use keys::rsa::RsaEncoding;
+use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::protocol::agreed::{ServerSet, Voter};
 use crate::protocol::ceremony::DealerKey;
 use crate::protocol::fixture::short_key;
-use crate::protocol::group::{Group, Header, verify_chain};
+use crate::protocol::group::{GroupHeader, QuorumGroup, verify_chain};
+use crate::protocol::log_types::{ServerSet, Voter};
 use crate::protocol::policy::MessageRefusal;
-use crate::protocol::refresh::{Item, Message, Parameters, Witnesses};
+use crate::protocol::refresh::{RefreshMessage, RefreshParameters, RunItemName, ShareWitnesses};
 use crate::protocol::share::ShareRange;
-use crate::protocol::signing::Query;
+use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::testing::{group, identity};
 use world::{Node, Number, World};
 
-const DELAYS: Delays = Delays {
+const DELAYS: RefreshDelays = RefreshDelays {
     need: Duration::from_secs(5),
     grace: Duration::from_secs(20),
     resend: Duration::from_secs(1),
 };
 
-const TIMEOUTS: Timeouts =
-    Timeouts { sign: Duration::from_secs(10), again: Duration::from_secs(2) };
+const TIMEOUTS: SigningTimeouts =
+    SigningTimeouts { sign: Duration::from_secs(10), retry: Duration::from_secs(2) };
 
 #[test]
 fn a_group_signs_moves_its_key_and_signs_again() {
@@ -60,9 +60,9 @@ fn a_group_signs_moves_its_key_and_signs_again() {
         assert_eq!(last.unwrap().group, to);
         // Those of the old group cannot have anything signed.
         let now = world.now;
-        world.server(1).sign(now, RequestId(99), b"after".to_vec(), Encoding::Pkcs1);
-        world.run_until(|world| world.nodes[&1].replies.contains_key(&RequestId(99)));
-        assert_eq!(world.nodes[&1].replies[&RequestId(99)], Err(SignRefusal::NoMember));
+        world.server(1).sign(now, LocalRequestId(99), b"after".to_vec(), RsaEncoding::Pkcs1);
+        world.run_until(|world| world.nodes[&1].replies.contains_key(&LocalRequestId(99)));
+        assert_eq!(world.nodes[&1].replies[&LocalRequestId(99)], Err(SignRefusal::NoMember));
     }
 }
 
@@ -70,17 +70,17 @@ fn a_group_signs_moves_its_key_and_signs_again() {
 fn what_is_not_registered_is_not_signed() {
     let mut world = World::new(1, [], 2);
     let now = world.now;
-    world.server(1).sign(now, RequestId(7), b"message".to_vec(), Encoding::Pkcs1);
+    world.server(1).sign(now, LocalRequestId(7), b"message".to_vec(), RsaEncoding::Pkcs1);
     // Registered at the requester only.
     world.server(2).registered(MessageDigest::of(b"message"));
-    world.server(2).sign(now, RequestId(8), b"message".to_vec(), Encoding::Pkcs1);
+    world.server(2).sign(now, LocalRequestId(8), b"message".to_vec(), RsaEncoding::Pkcs1);
     let header = world.nodes[&1].saved.start.as_ref().unwrap().header().to_bytes();
-    world.server(3).sign(now, RequestId(9), header, Encoding::Pkcs1);
+    world.server(3).sign(now, LocalRequestId(9), header, RsaEncoding::Pkcs1);
     world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 3);
     let policy = |refusal| Err(SignRefusal::Policy(refusal));
-    assert_eq!(world.nodes[&1].replies[&RequestId(7)], policy(MessageRefusal::NotRegistered));
-    assert_eq!(world.nodes[&2].replies[&RequestId(8)], Err(SignRefusal::TimedOut));
-    assert_eq!(world.nodes[&3].replies[&RequestId(9)], policy(MessageRefusal::Header));
+    assert_eq!(world.nodes[&1].replies[&LocalRequestId(7)], policy(MessageRefusal::NotRegistered));
+    assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], Err(SignRefusal::TimedOut));
+    assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
 }
 
 /// Nothing is computed, nor refused, for a server that does not read its answers.
@@ -90,16 +90,17 @@ fn a_backlogged_server_is_not_answered() {
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
     let (now, message) = (world.now, b"message".to_vec());
     world.server(1).registered(MessageDigest::of(&message));
-    let encoding = Encoding::Pkcs1;
-    let registered = Query { epoch: 1, signers: None, encoding, message }.to_bytes();
-    let other = Query { epoch: 1, signers: None, encoding, message: Vec::new() }.to_bytes();
+    let encoding = RsaEncoding::Pkcs1;
+    let registered = PartialSignQuery { epoch: 1, signers: None, encoding, message }.to_bytes();
+    let other =
+        PartialSignQuery { epoch: 1, signers: None, encoding, message: Vec::new() }.to_bytes();
     let mut has_effect = |query: &[u8], queued| {
         while world.poll(1) {}
         let request = [&[1, 0, 0, 0, 0, 0, 0, 0, 7][..], query].concat();
         world.server(1).handle_message(
             now,
             &identity(2).public(),
-            Topic::Signing,
+            LinkTopic::Signing,
             &request,
             queued,
         );
@@ -122,7 +123,7 @@ fn requests_wait_for_each_other_and_none_fails() {
     let now = world.now;
     for at in 1..=4 {
         for id in 1_000..1_100 {
-            world.server(at).sign(now, RequestId(id), message.to_vec(), Encoding::Pkcs1);
+            world.server(at).sign(now, LocalRequestId(id), message.to_vec(), RsaEncoding::Pkcs1);
         }
     }
     let replies = |world: &World| -> Vec<bool> {
@@ -131,8 +132,12 @@ fn requests_wait_for_each_other_and_none_fails() {
     };
     world.run_until(|world| replies(world).len() == 400);
     assert!(replies(&world).iter().all(|is_ok| *is_ok));
-    let is_complaint =
-        |event: &&Event| matches!(event, Event::MessageRefused { .. } | Event::WrongAnswer { .. });
+    let is_complaint = |event: &&QuorumServerEvent| {
+        matches!(
+            event,
+            QuorumServerEvent::MessageRefused { .. } | QuorumServerEvent::WrongAnswer { .. }
+        )
+    };
     for node in world.nodes.values() {
         assert_eq!(node.events.iter().find(is_complaint), None);
     }
@@ -241,7 +246,12 @@ fn a_request_outlasts_the_end_of_its_epoch() {
         for at in [2, 4] {
             for id in 0..10 {
                 let now = world.now;
-                world.server(at).sign(now, RequestId(id), b"message".to_vec(), Encoding::Pkcs1);
+                world.server(at).sign(
+                    now,
+                    LocalRequestId(id),
+                    b"message".to_vec(),
+                    RsaEncoding::Pkcs1,
+                );
             }
         }
         world.run_until(|world| [2, 4].iter().all(|at| world.nodes[at].replies.len() == 10));
@@ -276,7 +286,7 @@ fn a_server_that_missed_the_refresh_recovers_its_shares() {
 #[test]
 fn a_server_whose_log_is_lost_votes_with_another_key() {
     let mut world = World::new(1, 100..104, 9);
-    let mut lives = (1..).map(|life| LogLife([life; 32]));
+    let mut lives = (1..).map(|life| LogIncarnation([life; 32]));
     for (epoch, members) in [(1, [1, 2, 3, 4]), (2, [100, 101, 102, 103])] {
         let at = members[1];
         world.run_until(|world| world.have_epoch(epoch, &members) && world.has_vote(at));
@@ -299,7 +309,7 @@ fn a_server_whose_log_is_lost_votes_with_another_key() {
             // The entry is committed again, by a faulty server: it changes nothing.
             let again = world.log[heights].clone();
             let height = Height(world.log.len() as u64 + 1);
-            world.log.push(Committed { height, ..again });
+            world.log.push(CommittedEntries { height, ..again });
             world.run_until(|world| world.sets.contains_key(&height));
             world.run(|_| false);
             assert!(world.has_vote(at));
@@ -336,7 +346,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
         VotingSecret::from_bytes(world.nodes[&number].saved.voting[&1].1.clone())
     };
     let public = |number: Number| identity(number).public();
-    let ask = Message::Ask { epoch: 1, witnesses: false }.to_bytes().to_vec();
+    let ask = RefreshMessage::Ask { epoch: 1, witnesses: false }.to_bytes().to_vec();
     let question = |key: &VotingSecret, from: Number, to: Number| {
         let signature = key.sign(&questions::signed(&public(from), &public(to), &ask));
         [&[refreshing::QUESTION][..], &signature, &ask].concat()
@@ -356,7 +366,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
     ];
     let mut answers = |bytes: &[u8]| {
         let now = world.now;
-        world.server(1).handle_message(now, &public(2), Topic::Refresh, bytes, 0);
+        world.server(1).handle_message(now, &public(2), LinkTopic::Refresh, bytes, 0);
         let mut answers = 0;
         while let Some(output) = world
             .nodes
@@ -368,7 +378,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
             .poll_output(now, &mut world.generator)
             .unwrap()
         {
-            answers += usize::from(matches!(output, Output::Send { .. }));
+            answers += usize::from(matches!(output, QuorumServerOutput::Send { .. }));
         }
         answers
     };
@@ -406,7 +416,7 @@ fn malformed_messages_change_nothing() {
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
     let before = world.server(1).status();
     let mut seen = BTreeSet::new();
-    for topic in [Topic::Signing, Topic::Refresh] {
+    for topic in [LinkTopic::Signing, LinkTopic::Refresh] {
         for len in 0..40 {
             for kind in 0..8 {
                 let bytes = vec![kind; len];
@@ -432,7 +442,7 @@ fn malformed_messages_change_nothing() {
         .poll_output(world.now, &mut world.generator)
         .unwrap()
     {
-        if let Output::Event(Event::MessageRefused { why, .. }) = output {
+        if let QuorumServerOutput::Event(QuorumServerEvent::MessageRefused { why, .. }) = output {
             seen.insert(why);
         }
     }

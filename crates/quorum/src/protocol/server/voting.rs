@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use super::Server;
-use super::change::Change;
-use super::epoch::Epoch;
-use super::output::Output;
-use crate::protocol::agreed::{Height, LogLife};
+use super::QuorumServer;
+use super::change::SavedStateChange;
+use super::epoch::FollowedEpoch;
+use super::output::QuorumServerOutput;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::log_types::{Height, LogIncarnation};
 use crate::protocol::voting::VotingSecret;
 
-impl Server {
+impl QuorumServer {
     /// The log is open, with this life of its file. It goes on with the next output.
-    pub fn handle_log_opened(&mut self, life: LogLife) {
+    pub fn handle_log_opened(&mut self, life: LogIncarnation) {
         self.life = Some(life);
         let saved = self.saved_voting.take();
         if let Some((of, secret)) = saved
@@ -26,7 +26,7 @@ impl Server {
             self.vote_with(Arc::new(secret), of.is_none());
         }
         if self.epoch.is_some() {
-            self.say_applied(self.height);
+            self.report_applied(self.height);
         }
     }
 
@@ -45,29 +45,32 @@ impl Server {
         let Some(epoch) = &mut self.epoch else { return };
         if is_new {
             let bytes = Zeroizing::new(*secret.to_bytes());
-            let change =
-                Change::Voting { epoch: epoch.header.epoch, life: self.life, secret: bytes };
+            let change = SavedStateChange::Voting {
+                epoch: epoch.header.epoch,
+                life: self.life,
+                secret: bytes,
+            };
             self.changes.push(change);
         }
         epoch.voting = Some(secret);
     }
 
     /// Says who agrees on the height after this one.
-    pub(super) fn say_applied(&mut self, height: Height) {
+    pub(super) fn report_applied(&mut self, height: Height) {
         let Some(epoch) = &self.epoch else { return };
         let set = epoch.header.group.voters(epoch.board.voting());
         let key = epoch.voting.clone();
         let check = epoch.board.entry_check();
-        self.push(Output::Applied { height, set, check, key });
+        self.push(QuorumServerOutput::Applied { height, set, check, key });
     }
 
     /// A member without a voting key draws one, and has it registered, again until it is committed.
     pub(super) fn step_voting(
         &mut self,
         now: Duration,
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
-        let has_none = |epoch: &Epoch| epoch.index.is_some() && epoch.voting.is_none();
+        let has_none = |epoch: &FollowedEpoch| epoch.index.is_some() && epoch.voting.is_none();
         let may_vote = self.life.is_some() && self.newer.is_none();
         if may_vote && self.epoch.as_deref().is_some_and(has_none) {
             self.vote_with(Arc::new(VotingSecret::random(generator)?), true);
@@ -79,7 +82,7 @@ impl Server {
         if epoch.is_voting_registered() || epoch.voting_at > now {
             return Ok(());
         }
-        epoch.voting_at = now + self.settings.timeouts.again;
+        epoch.voting_at = now + self.settings.timeouts.retry;
         let entry = epoch.board.voting_entry(index, &secret, &self.settings.identity);
         self.submit(&entry);
         Ok(())
@@ -91,7 +94,7 @@ impl Server {
     }
 }
 
-impl Epoch {
+impl FollowedEpoch {
     /// Whether a member has a vote from the next height on.
     pub(super) fn has_vote(&self, server: ServerIndex) -> bool {
         if self.index == Some(server) {

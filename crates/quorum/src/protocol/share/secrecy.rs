@@ -1,14 +1,14 @@
 //! What f servers of an old group and f of a new one, together, can do and see.
 
-use sim::Rng;
+use sim::SeededRng;
 
 use super::*;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::fixture::tiny_key;
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::rsa::modulus::RsaElement;
 
 /// Shares of an old group, and what each was split into for a new one.
-struct Sharing {
+struct SampleResharing {
     /// `s_t`.
     old: Vec<SecretInteger>,
     /// `s_{t,u}`.
@@ -17,8 +17,8 @@ struct Sharing {
     new: Vec<SecretInteger>,
 }
 
-impl Sharing {
-    fn new(range: ShareRange, secret: &SecretInteger, labels: usize, rng: &mut Rng) -> Self {
+impl SampleResharing {
+    fn new(range: ShareRange, secret: &SecretInteger, labels: usize, rng: &mut SeededRng) -> Self {
         let old = split(range, secret, labels, rng);
         let row = |share| split(range, share, labels, rng);
         let subshares: Vec<Vec<_>> = old.iter().map(row).collect();
@@ -45,9 +45,10 @@ fn split(
     range: ShareRange,
     secret: &SecretInteger,
     labels: usize,
-    rng: &mut Rng,
+    rng: &mut SeededRng,
 ) -> Vec<SecretInteger> {
-    let split = range.split_with(secret, (1..labels).map(|_| Seed(rng.bytes())).collect());
+    let split =
+        range.split_with(secret, (1..labels).map(|_| ShareExpansionSeed(rng.bytes())).collect());
     (0..).map(Label).take(labels).map(|label| split.share(label)).collect()
 }
 
@@ -57,11 +58,11 @@ fn without(it: &[SecretInteger], missing: usize) -> impl Iterator<Item = &Secret
 }
 
 /// Every product of some of these numbers and of the inverses of others.
-fn products(one: Element, numbers: &[Element]) -> Vec<Element> {
+fn products(one: RsaElement, numbers: &[RsaElement]) -> Vec<RsaElement> {
     let mut products = vec![one];
     for number in numbers {
         let inverse = number.inverse().unwrap();
-        let more: Vec<Element> =
+        let more: Vec<RsaElement> =
             products.iter().flat_map(|it| [it.times(number), it.times(&inverse)]).collect();
         products.extend(more);
     }
@@ -69,7 +70,7 @@ fn products(one: Element, numbers: &[Element]) -> Vec<Element> {
 }
 
 /// The labels that the sets of f servers of a group lack, one each.
-fn lacked(group: &Combination) -> Vec<usize> {
+fn lacked(group: &CombinatorialSharing) -> Vec<usize> {
     let sets = (0_u16..1 << group.server_count())
         .filter(|bits| bits.count_ones() as usize == group.faulty());
     let lacked = |bits: u16| {
@@ -91,27 +92,28 @@ fn lacked(group: &Combination) -> Vec<usize> {
 fn f_old_and_f_new_servers_cannot_sign() {
     let key = tiny_key();
     let modulus = key.group().modulus();
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let range = ShareRange::new(modulus.bits());
     let x = modulus.element(&[7; 32]).unwrap().square();
     for faulty in 1..=2 {
-        let group = Combination::new(faulty).unwrap();
+        let group = CombinatorialSharing::new(faulty).unwrap();
         let whole = key.split(&range, &group, &mut generator).unwrap();
         let secret = range.sum(&group.labels().map(|it| whole.share(it)).collect::<Vec<_>>());
         let signature = modulus.pow(&x, &secret).unwrap();
         assert_eq!(signature.pow(keys::rsa::PUBLIC_EXPONENT.into()), x);
-        let sharing = Sharing::new(range, &secret, group.label_count(), &mut Rng::new(1));
+        let sharing =
+            SampleResharing::new(range, &secret, group.label_count(), &mut SeededRng::new(1));
         let partial = |share: &SecretInteger| modulus.pow(&x, share).unwrap();
         for t in lacked(&group) {
             for u in lacked(&group) {
                 let known = sharing.known(t, u);
-                let partials: Vec<Element> = match faulty {
+                let partials: Vec<RsaElement> = match faulty {
                     1 => known.iter().flatten().map(|share| partial(share)).collect(),
                     _ => known.iter().map(|it| partial(&range.sum(it.iter().copied()))).collect(),
                 };
                 let missing = partial(&sharing.subshares[t][u]);
                 let products = products(modulus.one(), &partials);
-                let signs = |it: &&Element| **it == signature;
+                let signs = |it: &&RsaElement| **it == signature;
                 assert_eq!(products.iter().filter(signs).count(), 0, "without {t}, {u}");
                 let with_missing = products.iter().map(|it| it.times(&missing));
                 let count = with_missing.filter(|it| *it == signature).count();
@@ -155,7 +157,7 @@ fn bucket(integer: &SecretInteger, at: u32) -> usize {
 
 /// What the distributions of many sharings of two secrets show.
 #[derive(Debug)]
-struct Shown {
+struct SecrecyStatistics {
     /// How the first 6 bits of d - x differ between the secrets. x is the subshare that the
     /// adversary lacks. All that it sees depends on d by d - x only.
     first_bits: f64,
@@ -166,7 +168,7 @@ struct Shown {
 }
 
 /// Shares two secrets, 0 and N - 1, many times among groups with these labels.
-fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Shown {
+fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> SecrecyStatistics {
     let key = tiny_key();
     let mut n_minus_1 = key.group().modulus().to_be_bytes();
     n_minus_1[31] ^= 1;
@@ -175,7 +177,7 @@ fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Sh
         [SecretInteger::zero(range.bits()), SecretInteger::from_unsigned(bits, &n_minus_1)];
     let (mut first, mut last) = ([[0.0; BUCKETS]; 2], [[0.0; BUCKETS]; 2]);
     let mut missing = [0.0; BUCKETS];
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     for (i, secret) in secrets.iter().enumerate() {
         for _ in 0..SHARINGS {
             let old = split(range, secret, labels, &mut rng);
@@ -187,7 +189,7 @@ fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Sh
             missing[bucket(&row[u], range.drawn_bits - 6)] += 1.0;
         }
     }
-    Shown {
+    SecrecyStatistics {
         first_bits: chi_squared(&first),
         last_bits: chi_squared(&last),
         missing: deviation(&missing),

@@ -1,12 +1,12 @@
 //! The messages of signing.
 
-use keys::rsa::{Encoding, SALT_LEN};
-use keys::{PublicKey, SecretKey};
+use keys::rsa::{RsaEncoding, SALT_LEN};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use sha2::{Digest as _, Sha256};
 
-use crate::protocol::combination::{Combination, Label, ServerIndex};
-use crate::protocol::rsa::key::GroupKey;
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
+use crate::protocol::rsa::key::GroupPublicKey;
+use crate::protocol::rsa::modulus::RsaElement;
 
 /// The length in bytes of the longest message that is signed.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
@@ -29,28 +29,28 @@ pub struct SigningGroup {
     /// The number of the epoch.
     pub epoch: u64,
     /// The public part of the key.
-    pub key: GroupKey,
+    pub key: GroupPublicKey,
     /// Which server holds which shares.
-    pub combination: Combination,
+    pub combination: CombinatorialSharing,
     /// The identity keys of the servers, by index.
-    pub identities: Vec<PublicKey>,
+    pub identities: Vec<IdentityPublicKey>,
 }
 
 /// The f+1 servers of a quick sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Signers(u16);
+pub struct QuickSigners(u16);
 
-impl Signers {
+impl QuickSigners {
     /// A set of servers, if they are f+1 of the group.
     pub fn new(
-        group: &Combination,
+        group: &CombinatorialSharing,
         servers: impl IntoIterator<Item = ServerIndex>,
     ) -> Option<Self> {
         let add = |bits: u16, server: ServerIndex| Some(bits | 1_u16.checked_shl(server.0.into())?);
         Self::of_bits(group, servers.into_iter().try_fold(0, add)?)
     }
 
-    fn of_bits(group: &Combination, bits: u16) -> Option<Self> {
+    fn of_bits(group: &CombinatorialSharing, bits: u16) -> Option<Self> {
         let are_signers = bits.count_ones() as usize == group.signer_count();
         (are_signers && bits >> group.server_count() == 0).then_some(Self(bits))
     }
@@ -68,25 +68,25 @@ impl Signers {
 
 /// A request to a server for its partial signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
+pub struct PartialSignQuery {
     /// The epoch of the requester.
     pub epoch: u64,
     /// The servers of a quick sign; None is a full sign.
-    pub signers: Option<Signers>,
+    pub signers: Option<QuickSigners>,
     /// How the message is encoded.
-    pub encoding: Encoding,
+    pub encoding: RsaEncoding,
     /// The message, of at most [`MAX_MESSAGE_LEN`] bytes.
     pub message: Vec<u8>,
 }
 
-impl Query {
+impl PartialSignQuery {
     /// The request as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.epoch.to_be_bytes().to_vec();
         bytes.extend(self.signers.map_or(FULL, |signers| signers.0).to_be_bytes());
         match &self.encoding {
-            Encoding::Pkcs1 => bytes.push(PKCS1),
-            Encoding::Pss { salt } => {
+            RsaEncoding::Pkcs1 => bytes.push(PKCS1),
+            RsaEncoding::Pss { salt } => {
                 bytes.push(PSS);
                 bytes.extend_from_slice(salt);
             }
@@ -100,10 +100,10 @@ impl Query {
         let (epoch, rest) = bytes.split_first_chunk()?;
         let (signers, rest) = rest.split_first_chunk()?;
         let (encoding, message) = match rest.split_first()? {
-            (&PKCS1, message) => (Encoding::Pkcs1, message),
+            (&PKCS1, message) => (RsaEncoding::Pkcs1, message),
             (&PSS, rest) => {
                 let (salt, message) = rest.split_first_chunk::<SALT_LEN>()?;
-                (Encoding::Pss { salt: *salt }, message)
+                (RsaEncoding::Pss { salt: *salt }, message)
             }
             _ => return None,
         };
@@ -112,7 +112,7 @@ impl Query {
             return None;
         }
         let bits = u16::from_be_bytes(*signers);
-        let signers = Signers::of_bits(&group.combination, bits);
+        let signers = QuickSigners::of_bits(&group.combination, bits);
         if signers.is_none() && bits != FULL {
             return None;
         }
@@ -120,7 +120,7 @@ impl Query {
     }
 
     /// The number that is signed, x. `None` if N is too short for the encoding.
-    pub(super) fn number(&self, group: &SigningGroup) -> Option<Element> {
+    pub(super) fn number(&self, group: &SigningGroup) -> Option<RsaElement> {
         let modulus = group.key.modulus();
         modulus.element(&self.encoding.encode(&self.message, modulus.byte_len())?)
     }
@@ -128,27 +128,27 @@ impl Query {
 
 /// A server's partial signatures of one number, which it has signed with its identity key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PartialSignatures {
     /// The server.
     pub(super) server: ServerIndex,
     /// The servers of a quick sign; None is a full sign.
-    pub(super) signers: Option<Signers>,
+    pub(super) signers: Option<QuickSigners>,
     /// The SHA-256 of the number that is signed.
     pub(super) number: [u8; 32],
     /// In a quick sign, the product of the partial signatures that the server is responsible for;
     /// in a full sign one for each label of the server.
-    pub(super) values: Vec<Element>,
+    pub(super) values: Vec<RsaElement>,
     signature: [u8; SIGNATURE_LEN],
 }
 
-impl Answer {
+impl PartialSignatures {
     /// Signs an answer.
     pub(super) fn new(
         group: &SigningGroup,
         server: ServerIndex,
-        query: &Query,
-        values: Vec<Element>,
-        identity: &SecretKey,
+        query: &PartialSignQuery,
+        values: Vec<RsaElement>,
+        identity: &IdentitySecretKey,
     ) -> Option<Self> {
         let (signers, number) = (query.signers, digest(&query.number(group)?));
         let mut answer = Self { server, signers, number, values, signature: [0; SIGNATURE_LEN] };
@@ -162,7 +162,7 @@ impl Answer {
     }
 
     /// The labels that the values are of: a quick sign has one value for all.
-    pub(super) fn labels(&self, group: &Combination) -> Vec<Label> {
+    pub(super) fn labels(&self, group: &CombinatorialSharing) -> Vec<Label> {
         match self.signers {
             Some(signers) => group.responsible(self.server, &signers.servers()).collect(),
             None => group.labels_of(self.server).collect(),
@@ -170,7 +170,7 @@ impl Answer {
     }
 
     /// Whether it is an answer about a number.
-    pub(super) fn is_about(&self, number: &Element) -> bool {
+    pub(super) fn is_about(&self, number: &RsaElement) -> bool {
         self.number == digest(number)
     }
 
@@ -191,7 +191,7 @@ impl Answer {
         let server = ServerIndex(server);
         let identity = group.identities.get(usize::from(server.0))?;
         let bits = u16::from_be_bytes(*signers);
-        let signers = Signers::of_bits(&group.combination, bits);
+        let signers = QuickSigners::of_bits(&group.combination, bits);
         let count = match signers {
             Some(signers) => signers.contains(server).then_some(1)?,
             None if bits == FULL => group.combination.labels_of(server).count(),
@@ -213,7 +213,7 @@ impl Answer {
         bytes.push(self.server.0);
         bytes.extend(self.signers.map_or(FULL, |signers| signers.0).to_be_bytes());
         bytes.extend_from_slice(&self.number);
-        bytes.extend(self.values.iter().flat_map(Element::to_be_bytes));
+        bytes.extend(self.values.iter().flat_map(RsaElement::to_be_bytes));
         bytes
     }
 
@@ -222,6 +222,6 @@ impl Answer {
     }
 }
 
-fn digest(number: &Element) -> [u8; 32] {
+fn digest(number: &RsaElement) -> [u8; 32] {
     Sha256::digest(number.to_be_bytes()).into()
 }

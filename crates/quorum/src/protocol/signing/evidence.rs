@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{Answer, SigningGroup};
+use super::answer::{PartialSignatures, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::rsa::modulus::RsaElement;
 
 /// A server's wrong answer, and answers of others to a full sign of the same number. It convinces
 /// whoever accepts that at most f servers of the group are faulty: for each label concerned, f+1
 /// servers have signed one value, so a correct one has, and the server's answer is another. (The
 /// server itself may be one of the f+1, if it has answered the full sign rightly.)
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evidence(Vec<Vec<u8>>);
+pub struct WrongAnswerEvidence(Vec<Vec<u8>>);
 
-impl Evidence {
+impl WrongAnswerEvidence {
     /// Evidence against who has made the first answer, by the others.
     pub(super) fn new<'a>(
         group: &SigningGroup,
-        accused: &'a Answer,
-        others: impl Iterator<Item = &'a Answer>,
+        accused: &'a PartialSignatures,
+        others: impl Iterator<Item = &'a PartialSignatures>,
     ) -> Self {
         let others = others.filter(|other| *other != accused);
         Self([accused].into_iter().chain(others).map(|it| it.to_bytes(group)).collect())
@@ -26,8 +26,8 @@ impl Evidence {
 
     /// The server that is proven to be faulty. `None` if this proves nothing.
     pub fn verify(&self, group: &SigningGroup) -> Option<ServerIndex> {
-        let answers = self.0.iter().map(|bytes| Answer::parse(group, bytes));
-        let answers: Vec<Answer> = answers.collect::<Option<_>>()?;
+        let answers = self.0.iter().map(|bytes| PartialSignatures::parse(group, bytes));
+        let answers: Vec<PartialSignatures> = answers.collect::<Option<_>>()?;
         let (accused, others) = answers.split_first()?;
         let mut full = BTreeMap::new();
         for other in others {
@@ -70,9 +70,9 @@ impl Evidence {
 /// different servers to a full sign.
 pub(super) fn right_values<'a>(
     group: &SigningGroup,
-    full: impl Iterator<Item = &'a Answer>,
-) -> BTreeMap<Label, Element> {
-    let mut counts: BTreeMap<Label, Vec<(&Element, usize)>> = BTreeMap::new();
+    full: impl Iterator<Item = &'a PartialSignatures>,
+) -> BTreeMap<Label, RsaElement> {
+    let mut counts: BTreeMap<Label, Vec<(&RsaElement, usize)>> = BTreeMap::new();
     for answer in full {
         for (label, value) in answer.labels(&group.combination).into_iter().zip(&answer.values) {
             let counts = counts.entry(label).or_default();
@@ -83,7 +83,7 @@ pub(super) fn right_values<'a>(
         }
     }
     let enough = group.combination.signer_count();
-    let right = |values: Vec<(&Element, usize)>| {
+    let right = |values: Vec<(&RsaElement, usize)>| {
         values.into_iter().find(|(_, count)| *count >= enough).map(|(value, _)| value.clone())
     };
     counts.into_iter().filter_map(|(label, values)| Some((label, right(values)?))).collect()
@@ -92,11 +92,11 @@ pub(super) fn right_values<'a>(
 /// Whether an answer agrees with the right values; `None` if they do not say.
 pub(super) fn is_right(
     group: &SigningGroup,
-    right: &BTreeMap<Label, Element>,
-    answer: &Answer,
+    right: &BTreeMap<Label, RsaElement>,
+    answer: &PartialSignatures,
 ) -> Option<bool> {
     let labels = answer.labels(&group.combination);
-    let expected: Option<Vec<&Element>> = labels.iter().map(|label| right.get(label)).collect();
+    let expected: Option<Vec<&RsaElement>> = labels.iter().map(|label| right.get(label)).collect();
     if answer.signers.is_some() {
         let product = group.key.modulus().product(expected?);
         return Some(answer.values == [product]);

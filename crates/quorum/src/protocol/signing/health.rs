@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::combination::{Combination, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 
 /// The bounds on the hedge delay.
 const MIN_HEDGE_DELAY: Duration = Duration::from_millis(20);
@@ -13,30 +13,31 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// A requester's knowledge of the servers of its group in this epoch.
 #[derive(Clone, Debug)]
-pub struct Health {
+pub struct SignerHealth {
     signer_count: usize,
-    servers: Vec<Server>,
+    servers: Vec<SignerHistory>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Server {
+struct SignerHistory {
     /// The mean time to an answer; a new time counts an eighth.
-    usual: Option<Duration>,
+    mean_response_time: Option<Duration>,
     silent_until: Duration,
     faulty: bool,
 }
 
-impl Health {
+impl SignerHealth {
     /// Nothing is known of the servers of a group.
-    pub fn new(group: &Combination) -> Self {
-        let servers = vec![Server::default(); group.server_count()];
+    pub fn new(group: &CombinatorialSharing) -> Self {
+        let servers = vec![SignerHistory::default(); group.server_count()];
         Self { signer_count: group.signer_count(), servers }
     }
 
     /// A server has answered after this time.
     pub fn answered(&mut self, server: ServerIndex, took: Duration) {
         if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
-            server.usual = Some(server.usual.map_or(took, |usual| usual * 7 / 8 + took / 8));
+            server.mean_response_time =
+                Some(server.mean_response_time.map_or(took, |usual| usual * 7 / 8 + took / 8));
             server.silent_until = Duration::ZERO;
         }
     }
@@ -61,7 +62,7 @@ impl Health {
         let mut ranking: Vec<_> = (0..).map(ServerIndex).zip(&self.servers).collect();
         ranking.retain(|(_, server)| !server.faulty);
         ranking.sort_by_key(|(_, server)| {
-            (server.silent_until > now, server.usual.unwrap_or(Duration::MAX))
+            (server.silent_until > now, server.mean_response_time.unwrap_or(Duration::MAX))
         });
         ranking.into_iter().map(|(index, _)| index).collect()
     }
@@ -70,7 +71,8 @@ impl Health {
     /// best f+1.
     pub fn hedge_delay(&self, now: Duration) -> Duration {
         let best = self.ranking(now).into_iter().take(self.signer_count);
-        let usual = best.filter_map(|index| self.servers[usize::from(index.0)].usual).max();
+        let usual =
+            best.filter_map(|index| self.servers[usize::from(index.0)].mean_response_time).max();
         usual.map_or(MAX_HEDGE_DELAY, |usual| (usual * 3).clamp(MIN_HEDGE_DELAY, MAX_HEDGE_DELAY))
     }
 }

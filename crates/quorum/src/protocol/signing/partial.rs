@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use keys::SecretKey;
+use keys::IdentitySecretKey;
 
-use super::answer::{Answer, Query, SigningGroup};
+use super::answer::{PartialSignQuery, PartialSignatures, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::integer::SecretInteger;
 use crate::protocol::rsa::modulus::FixedBase;
@@ -12,7 +12,7 @@ use crate::protocol::share::ShareRange;
 
 /// Why a server does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SignError {
+pub enum PartialSignError {
     /// The request is for other servers.
     #[error("this server is not among the signers")]
     NotASigner,
@@ -22,14 +22,14 @@ pub enum SignError {
 }
 
 /// A server's shares in an epoch.
-pub struct Shares {
+pub struct SigningShares {
     group: Arc<SigningGroup>,
     server: ServerIndex,
     range: ShareRange,
     by_label: Vec<(Label, SecretInteger)>,
 }
 
-impl Shares {
+impl SigningShares {
     /// The shares that a server holds, in the order of their labels. `None` if there are more or
     /// fewer.
     pub fn new(
@@ -53,9 +53,13 @@ impl Shares {
     ///
     /// # Errors
     /// If this server is not asked, or the key is too short for the encoding.
-    pub fn answer(&self, query: &Query, identity: &SecretKey) -> Result<Answer, SignError> {
+    pub fn answer(
+        &self,
+        query: &PartialSignQuery,
+        identity: &IdentitySecretKey,
+    ) -> Result<PartialSignatures, PartialSignError> {
         let group = &*self.group;
-        let number = query.number(group).ok_or(SignError::Number)?;
+        let number = query.number(group).ok_or(PartialSignError::Number)?;
         let modulus = group.key.modulus();
         let values = match query.signers {
             Some(signers) if signers.contains(self.server) => {
@@ -64,20 +68,21 @@ impl Shares {
                     group.combination.responsible(self.server, &signers).collect();
                 let shares = self.by_label.iter().filter(|(label, _)| labels.contains(label));
                 let sum = self.range.sum(shares.map(|(_, share)| share));
-                vec![modulus.pow(&number, &sum).ok_or(SignError::Number)?]
+                vec![modulus.pow(&number, &sum).ok_or(PartialSignError::Number)?]
             }
-            Some(_) => return Err(SignError::NotASigner),
-            None if !FixedBase::pays(self.by_label.len()) => {
+            Some(_) => return Err(PartialSignError::NotASigner),
+            None if !FixedBase::is_worthwhile(self.by_label.len()) => {
                 let powers = self.by_label.iter().map(|(_, share)| modulus.pow(&number, share));
-                powers.collect::<Option<_>>().ok_or(SignError::Number)?
+                powers.collect::<Option<_>>().ok_or(PartialSignError::Number)?
             }
             None => {
                 let table =
                     FixedBase::new(modulus, &number, &[self.range.bits()], self.by_label.len());
-                let table = table.ok_or(SignError::Number)?;
+                let table = table.ok_or(PartialSignError::Number)?;
                 self.by_label.iter().map(|(_, share)| table.pow(share)).collect()
             }
         };
-        Answer::new(group, self.server, query, values, identity).ok_or(SignError::Number)
+        PartialSignatures::new(group, self.server, query, values, identity)
+            .ok_or(PartialSignError::Number)
     }
 }

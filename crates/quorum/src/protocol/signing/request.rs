@@ -4,35 +4,35 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::rsa::Encoding;
+use keys::rsa::RsaEncoding;
 
-use super::answer::{Answer, Query, Signers, SigningGroup};
-use super::evidence::{Evidence, is_right, right_values};
-use super::health::Health;
-use super::partial::SignError;
+use super::answer::{PartialSignQuery, PartialSignatures, QuickSigners, SigningGroup};
+use super::evidence::{WrongAnswerEvidence, is_right, right_values};
+use super::health::SignerHealth;
+use super::partial::PartialSignError;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::rsa::modulus::RsaElement;
 
 /// After which time a server that is busy is asked again.
 const BUSY_DELAY: Duration = Duration::from_millis(100);
 
 /// What a requester does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum SignRequestOutput {
     /// It sends a request to a server, which may be its own.
     Send {
         /// The server.
         to: ServerIndex,
         /// The request.
-        query: Query,
+        query: PartialSignQuery,
     },
     /// It reports something.
-    Event(Event),
+    Event(SignRequestEvent),
 }
 
 /// What a requester reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SignRequestEvent {
     /// The signature is there.
     Signed(Vec<u8>),
     /// A server has answered, after this time.
@@ -49,7 +49,7 @@ pub enum Event {
         /// The server.
         server: ServerIndex,
         /// The evidence.
-        evidence: Evidence,
+        evidence: WrongAnswerEvidence,
     },
     /// There is no signature: too few servers have answered rightly in time.
     Failed,
@@ -57,10 +57,10 @@ pub enum Event {
 
 /// One request for a signature: a quick sign, with other servers in place of those that do not
 /// answer, then a full sign.
-pub struct Request {
+pub struct SignRequest {
     group: Arc<SigningGroup>,
-    query: Query,
-    number: Element,
+    query: PartialSignQuery,
+    number: RsaElement,
     /// The servers that may be chosen, the best first.
     ranking: Vec<ServerIndex>,
     hedge_delay: Duration,
@@ -75,16 +75,16 @@ pub struct Request {
     /// When those that are busy are asked again.
     busy: BTreeMap<ServerIndex, Duration>,
     /// The quick signs, the latest last.
-    quick: Vec<(Signers, BTreeMap<ServerIndex, Answer>)>,
+    quick: Vec<(QuickSigners, BTreeMap<ServerIndex, PartialSignatures>)>,
     /// The answers to the full sign, if there is one.
-    full: Option<BTreeMap<ServerIndex, Answer>>,
+    full: Option<BTreeMap<ServerIndex, PartialSignatures>>,
     accused: BTreeSet<ServerIndex>,
     signed: bool,
     failed: bool,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SignRequestOutput>,
 }
 
-impl Request {
+impl SignRequest {
     /// Begins a quick sign. It is given up at `deadline`.
     ///
     /// # Errors
@@ -92,13 +92,13 @@ impl Request {
     pub fn new(
         group: Arc<SigningGroup>,
         message: Vec<u8>,
-        encoding: Encoding,
-        health: &Health,
+        encoding: RsaEncoding,
+        health: &SignerHealth,
         now: Duration,
         deadline: Duration,
-    ) -> Result<Self, SignError> {
-        let query = Query { epoch: group.epoch, signers: None, encoding, message };
-        let number = query.number(&group).ok_or(SignError::Number)?;
+    ) -> Result<Self, PartialSignError> {
+        let query = PartialSignQuery { epoch: group.epoch, signers: None, encoding, message };
+        let number = query.number(&group).ok_or(PartialSignError::Number)?;
         let mut request = Self {
             group,
             query,
@@ -123,12 +123,12 @@ impl Request {
     }
 
     /// What to do next.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<SignRequestOutput> {
         self.outputs.pop_front()
     }
 
     /// What was to be signed, of a request that is given up.
-    pub fn into_message(self) -> (Vec<u8>, Encoding) {
+    pub fn into_message(self) -> (Vec<u8>, RsaEncoding) {
         (self.query.message, self.query.encoding)
     }
 
@@ -151,7 +151,7 @@ impl Request {
         if self.is_finished() {
             return;
         }
-        let Some(answer) = Answer::parse(&self.group, bytes) else { return };
+        let Some(answer) = PartialSignatures::parse(&self.group, bytes) else { return };
         if answer.server() != from || !answer.is_about(&self.number) {
             return;
         }
@@ -172,7 +172,10 @@ impl Request {
         {
             self.answered.push(from);
             let took = now.saturating_sub(at);
-            self.outputs.push_back(Output::Event(Event::Answered { server: from, took }));
+            self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Answered {
+                server: from,
+                took,
+            }));
         }
         match signers {
             Some(signers) => self.combine_quick(now, signers),
@@ -206,7 +209,7 @@ impl Request {
         let quick = self.quick.iter().filter(|(signers, answers)| {
             signers.servers().contains(&server) && !answers.contains_key(&server)
         });
-        let quick: Vec<Signers> = quick.map(|(signers, _)| *signers).collect();
+        let quick: Vec<QuickSigners> = quick.map(|(signers, _)| *signers).collect();
         for signers in quick {
             self.ask(now, Some(signers), &[server]);
         }
@@ -226,7 +229,7 @@ impl Request {
         }
         if now >= self.deadline {
             if !self.signed {
-                self.outputs.push_back(Output::Event(Event::Failed));
+                self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Failed));
             }
             self.failed = true;
         } else if self.hedge.is_some_and(|at| now >= at) && !self.signed && self.full.is_none() {
@@ -234,7 +237,8 @@ impl Request {
                 let is_silent =
                     |it: &ServerIndex| !answers.contains_key(it) && !self.busy.contains_key(it);
                 let silent = signers.servers().into_iter().filter(is_silent);
-                let silent = silent.map(|server| Output::Event(Event::Silent(server)));
+                let silent =
+                    silent.map(|server| SignRequestOutput::Event(SignRequestEvent::Silent(server)));
                 self.outputs.extend(silent);
             }
             self.ask_more(now);
@@ -249,7 +253,7 @@ impl Request {
         let answered = answered.take(count - 1).copied();
         let new = self.ranking.iter().filter(|it| !self.asked.contains_key(it)).copied();
         let chosen: Vec<ServerIndex> = answered.chain(new).take(count).collect();
-        match Signers::new(&self.group.combination, chosen) {
+        match QuickSigners::new(&self.group.combination, chosen) {
             Some(signers) if !self.quick.iter().any(|(quick, _)| *quick == signers) => {
                 self.quick.push((signers, BTreeMap::new()));
                 self.hedge = Some(now + self.hedge_delay);
@@ -266,16 +270,16 @@ impl Request {
         }
     }
 
-    fn ask(&mut self, now: Duration, signers: Option<Signers>, servers: &[ServerIndex]) {
+    fn ask(&mut self, now: Duration, signers: Option<QuickSigners>, servers: &[ServerIndex]) {
         for &to in servers {
             self.asked.entry(to).or_insert(now);
-            let query = Query { signers, ..self.query.clone() };
-            self.outputs.push_back(Output::Send { to, query });
+            let query = PartialSignQuery { signers, ..self.query.clone() };
+            self.outputs.push_back(SignRequestOutput::Send { to, query });
         }
     }
 
     /// Multiplies the answers of a quick sign if all are there.
-    fn combine_quick(&mut self, now: Duration, signers: Signers) {
+    fn combine_quick(&mut self, now: Duration, signers: QuickSigners) {
         let group = &*self.group;
         let Some((_, answers)) = self.quick.iter().find(|(quick, _)| *quick == signers) else {
             return;
@@ -303,7 +307,7 @@ impl Request {
         }
         let Some(full) = &self.full else { return };
         // Any f+1 servers that answered rightly suffice.
-        let answers: BTreeMap<ServerIndex, BTreeMap<Label, &Element>> = full
+        let answers: BTreeMap<ServerIndex, BTreeMap<Label, &RsaElement>> = full
             .values()
             .filter(|answer| is_right(&group, &right, answer) != Some(false))
             .map(|it| (it.server, it.labels(combination).into_iter().zip(&it.values).collect()))
@@ -317,7 +321,7 @@ impl Request {
             if chosen.count_ones() as usize == combination.faulty() {
                 let chosen = (0..).zip(&others).filter(|(at, _)| chosen >> at & 1 == 1);
                 let chosen = chosen.map(|(_, server)| *server).chain([new]);
-                let values: BTreeMap<Label, &Element> =
+                let values: BTreeMap<Label, &RsaElement> =
                     chosen.flat_map(|server| answers[&server].clone()).collect();
                 products.push(modulus.product(values.into_values()));
             }
@@ -326,12 +330,12 @@ impl Request {
     }
 
     /// Whether a product is the signature, which is reported then.
-    fn accept(&mut self, product: &Element) -> bool {
+    fn accept(&mut self, product: &RsaElement) -> bool {
         let signature = product.to_be_bytes();
         let right = self.group.key.public().verify(&self.query.message, &signature);
         if right && !self.signed {
             self.signed = true;
-            self.outputs.push_back(Output::Event(Event::Signed(signature)));
+            self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Signed(signature)));
         }
         right
     }
@@ -344,8 +348,11 @@ impl Request {
         for answer in quick.chain(full.values()) {
             let server = answer.server;
             if is_right(group, &right, answer) == Some(false) && self.accused.insert(server) {
-                let evidence = Evidence::new(group, answer, full.values());
-                self.outputs.push_back(Output::Event(Event::Faulty { server, evidence }));
+                let evidence = WrongAnswerEvidence::new(group, answer, full.values());
+                self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Faulty {
+                    server,
+                    evidence,
+                }));
             }
         }
     }
@@ -370,7 +377,7 @@ impl Request {
         let Some(full) = &self.full else { return };
         if !self.signed && self.ranking.iter().all(|server| full.contains_key(server)) {
             self.failed = true;
-            self.outputs.push_back(Output::Event(Event::Failed));
+            self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Failed));
         }
     }
 }

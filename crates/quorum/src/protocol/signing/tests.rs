@@ -6,24 +6,24 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::SecretKey;
-use keys::rsa::Encoding;
+use keys::IdentitySecretKey;
+use keys::rsa::RsaEncoding;
 use proptest::prelude::*;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
 use super::*;
 use crate::protocol::ceremony::DealerKey;
-use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::fixture::{large_key, short_key, small_key};
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::share::ShareRange;
 
 const MESSAGE: &[u8] = b"a message";
-const PSS: Encoding = Encoding::Pss { salt: [9; 32] };
+const PSS: RsaEncoding = RsaEncoding::Pss { salt: [9; 32] };
 
 struct Server {
-    shares: Shares,
-    identity: SecretKey,
+    shares: SigningShares,
+    identity: IdentitySecretKey,
 }
 
 /// A group with all its servers.
@@ -34,29 +34,29 @@ struct World {
 
 impl World {
     fn new(key: &DealerKey, faulty: u8) -> Self {
-        let mut generator = Generator::seeded().unwrap();
-        let combination = Combination::new(faulty).unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let combination = CombinatorialSharing::new(faulty).unwrap();
         let range = ShareRange::new(key.group().modulus().bits());
         let split = key.split(&range, &combination, &mut generator).unwrap();
-        let identities: Vec<SecretKey> =
-            combination.servers().map(|it| SecretKey::new(&[it.0; 32])).collect();
+        let identities: Vec<IdentitySecretKey> =
+            combination.servers().map(|it| IdentitySecretKey::new(&[it.0; 32])).collect();
         let group = Arc::new(SigningGroup {
             epoch: 3,
             key: key.group().clone(),
             combination,
-            identities: identities.iter().map(SecretKey::public).collect(),
+            identities: identities.iter().map(IdentitySecretKey::public).collect(),
         });
         let server = |(index, identity)| {
             let shares = group.combination.labels_of(index);
             let shares = shares.map(|label| (label, split.share(label))).collect();
-            let shares = Shares::new(group.clone(), index, range, shares).unwrap();
+            let shares = SigningShares::new(group.clone(), index, range, shares).unwrap();
             Server { shares, identity }
         };
         let servers = group.combination.servers().zip(identities).map(server).collect();
         Self { group, servers }
     }
 
-    fn answer(&self, server: ServerIndex, query: &Query) -> Answer {
+    fn answer(&self, server: ServerIndex, query: &PartialSignQuery) -> PartialSignatures {
         let server = &self.servers[usize::from(server.0)];
         server.shares.answer(query, &server.identity).unwrap()
     }
@@ -65,41 +65,43 @@ impl World {
     fn wrong_answer(
         &self,
         server: ServerIndex,
-        query: &Query,
-        change: impl Fn(Label, Element) -> Element,
-    ) -> Answer {
-        let Answer { values, .. } = self.answer(server, query);
-        let labels = Answer::labels(&self.answer(server, query), &self.group.combination);
+        query: &PartialSignQuery,
+        change: impl Fn(Label, RsaElement) -> RsaElement,
+    ) -> PartialSignatures {
+        let PartialSignatures { values, .. } = self.answer(server, query);
+        let labels =
+            PartialSignatures::labels(&self.answer(server, query), &self.group.combination);
         let values = labels.into_iter().zip(values).map(|(label, it)| change(label, it)).collect();
         let identity = &self.servers[usize::from(server.0)].identity;
-        Answer::new(&self.group, server, query, values, identity).unwrap()
+        PartialSignatures::new(&self.group, server, query, values, identity).unwrap()
     }
 
-    fn request(&self, encoding: Encoding, health: &Health) -> Request {
+    fn request(&self, encoding: RsaEncoding, health: &SignerHealth) -> SignRequest {
         let (group, message) = (self.group.clone(), MESSAGE.to_vec());
         let timeout = Duration::from_secs(10);
-        Request::new(group, message, encoding, health, Duration::ZERO, timeout).unwrap()
+        SignRequest::new(group, message, encoding, health, Duration::ZERO, timeout).unwrap()
     }
 
-    fn health(&self) -> Health {
-        Health::new(&self.group.combination)
+    fn health(&self) -> SignerHealth {
+        SignerHealth::new(&self.group.combination)
     }
 
     /// Drives a request until it is finished. A server answers at once, or not at all. Returns what
     /// the request reports, and how many requests it has sent.
     fn run(
         &self,
-        request: &mut Request,
-        answer: impl Fn(ServerIndex, &Query) -> Option<Answer>,
-    ) -> (Vec<Event>, usize) {
+        request: &mut SignRequest,
+        answer: impl Fn(ServerIndex, &PartialSignQuery) -> Option<PartialSignatures>,
+    ) -> (Vec<SignRequestEvent>, usize) {
         let (mut events, mut sent, mut now) = (Vec::new(), 0, Duration::ZERO);
         loop {
             while let Some(output) = request.poll_output() {
                 match output {
-                    Output::Event(event) => events.push(event),
-                    Output::Send { to, query } => {
+                    SignRequestOutput::Event(event) => events.push(event),
+                    SignRequestOutput::Send { to, query } => {
                         sent += 1;
-                        let query = Query::parse(&self.group, &query.to_bytes()).unwrap();
+                        let query =
+                            PartialSignQuery::parse(&self.group, &query.to_bytes()).unwrap();
                         if let Some(answer) = answer(to, &query) {
                             request.handle_answer(now, to, &answer.to_bytes(&self.group));
                         }
@@ -113,9 +115,9 @@ impl World {
     }
 
     /// Checks that a signature was made, and returns it with the servers that are accused.
-    fn signed(&self, events: &[Event]) -> (Vec<u8>, Vec<ServerIndex>) {
+    fn signed(&self, events: &[SignRequestEvent]) -> (Vec<u8>, Vec<ServerIndex>) {
         let signatures = events.iter().filter_map(|event| match event {
-            Event::Signed(signature) => Some(signature.clone()),
+            SignRequestEvent::Signed(signature) => Some(signature.clone()),
             _ => None,
         });
         let signatures: Vec<_> = signatures.collect();
@@ -125,10 +127,10 @@ impl World {
     }
 
     /// The servers that are accused, with evidence that a third party accepts.
-    fn accused(&self, events: &[Event]) -> Vec<ServerIndex> {
+    fn accused(&self, events: &[SignRequestEvent]) -> Vec<ServerIndex> {
         let accused = events.iter().filter_map(|event| match event {
-            Event::Faulty { server, evidence } => {
-                let evidence = Evidence::parse(&evidence.to_bytes()).unwrap();
+            SignRequestEvent::Faulty { server, evidence } => {
+                let evidence = WrongAnswerEvidence::parse(&evidence.to_bytes()).unwrap();
                 assert_eq!(evidence.verify(&self.group), Some(*server));
                 Some(*server)
             }
@@ -141,7 +143,7 @@ impl World {
 }
 
 /// Every set of `count` servers.
-fn choices(group: &Combination, count: usize) -> Vec<Vec<ServerIndex>> {
+fn choices(group: &CombinatorialSharing, count: usize) -> Vec<Vec<ServerIndex>> {
     (0_u16..1 << group.server_count())
         .filter(|bits| bits.count_ones() as usize == count)
         .map(|bits| group.servers().filter(|server| bits >> server.0 & 1 == 1).collect())
@@ -149,7 +151,7 @@ fn choices(group: &Combination, count: usize) -> Vec<Vec<ServerIndex>> {
 }
 
 /// Checks a signature with `openssl`.
-fn openssl_accepts(world: &World, encoding: Encoding, signature: &[u8]) {
+fn openssl_accepts(world: &World, encoding: RsaEncoding, signature: &[u8]) {
     let place = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         fs::write(place.path().join(name), bytes).unwrap();
@@ -160,7 +162,7 @@ fn openssl_accepts(world: &World, encoding: Encoding, signature: &[u8]) {
     let pss = ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32"];
     let output = Command::new("openssl")
         .args(["dgst", "-sha256", "-verify", "public", "-signature", "signature"])
-        .args(pss.iter().filter(|_| encoding != Encoding::Pkcs1))
+        .args(pss.iter().filter(|_| encoding != RsaEncoding::Pkcs1))
         .arg("message")
         .current_dir(place.path())
         .output()
@@ -172,15 +174,15 @@ fn openssl_accepts(world: &World, encoding: Encoding, signature: &[u8]) {
 fn every_f_plus_1_servers_sign_and_openssl_verifies() {
     let groups = [
         (small_key(), 1, PSS),
-        (large_key(), 1, Encoding::Pkcs1),
-        (small_key(), 2, Encoding::Pkcs1),
+        (large_key(), 1, RsaEncoding::Pkcs1),
+        (small_key(), 2, RsaEncoding::Pkcs1),
     ];
     for (key, faulty, encoding) in groups {
         let world = World::new(&key, faulty);
         let group = &world.group.combination;
         for signers in choices(group, group.signer_count()) {
-            let signers = Signers::new(group, signers).unwrap();
-            let query = |encoding| Query {
+            let signers = QuickSigners::new(group, signers).unwrap();
+            let query = |encoding| PartialSignQuery {
                 epoch: 3,
                 signers: Some(signers),
                 encoding,
@@ -188,7 +190,7 @@ fn every_f_plus_1_servers_sign_and_openssl_verifies() {
             };
             let servers = signers.servers().into_iter();
             let answers = servers.map(|server| world.answer(server, &query(encoding)));
-            let values: Vec<Element> = answers.flat_map(|answer| answer.values).collect();
+            let values: Vec<RsaElement> = answers.flat_map(|answer| answer.values).collect();
             let signature = world.group.key.modulus().product(&values).to_be_bytes();
             assert!(world.group.key.public().verify(MESSAGE, &signature));
             openssl_accepts(&world, encoding, &signature);
@@ -207,21 +209,25 @@ fn every_choice_of_many_servers_makes_one_signature_that_openssl_verifies() {
         let group = &world.group.combination;
         let mut signatures = BTreeMap::new();
         for servers in choices(group, group.signer_count()) {
-            let signers = Signers::new(group, servers.iter().copied());
-            let query =
-                Query { epoch: 3, signers, encoding: Encoding::Pkcs1, message: MESSAGE.to_vec() };
+            let signers = QuickSigners::new(group, servers.iter().copied());
+            let query = PartialSignQuery {
+                epoch: 3,
+                signers,
+                encoding: RsaEncoding::Pkcs1,
+                message: MESSAGE.to_vec(),
+            };
             let answers = servers.into_iter().map(|server| world.answer(server, &query));
-            let values: Vec<Element> = answers.flat_map(|answer| answer.values).collect();
+            let values: Vec<RsaElement> = answers.flat_map(|answer| answer.values).collect();
             let signature = world.group.key.modulus().product(&values).to_be_bytes();
             if is_soak {
-                openssl_accepts(&world, Encoding::Pkcs1, &signature);
+                openssl_accepts(&world, RsaEncoding::Pkcs1, &signature);
             }
             *signatures.entry(signature).or_insert(0) += 1;
         }
         let (signature, count) = signatures.pop_first().unwrap();
         assert_eq!((signatures.len(), count), (0, choices_of_signers));
         assert!(world.group.key.public().verify(MESSAGE, &signature));
-        openssl_accepts(&world, Encoding::Pkcs1, &signature);
+        openssl_accepts(&world, RsaEncoding::Pkcs1, &signature);
     }
 }
 
@@ -229,7 +235,7 @@ fn every_choice_of_many_servers_makes_one_signature_that_openssl_verifies() {
 fn without_faults_f_plus_1_servers_are_asked() {
     for faulty in 1..=2 {
         let world = World::new(&small_key(), faulty);
-        for encoding in [Encoding::Pkcs1, PSS] {
+        for encoding in [RsaEncoding::Pkcs1, PSS] {
             let mut request = world.request(encoding, &world.health());
             let (events, sent) =
                 world.run(&mut request, |server, query| Some(world.answer(server, query)));
@@ -248,13 +254,13 @@ fn with_f_plus_1_servers_up_there_is_a_signature_and_with_f_none() {
         let group = &world.group.combination;
         for count in [group.faulty(), group.signer_count()] {
             for up in choices(group, count) {
-                let mut request = world.request(Encoding::Pkcs1, &world.health());
+                let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
                 let (events, _) = world.run(&mut request, |server, query| {
                     up.contains(&server).then(|| world.answer(server, query))
                 });
                 if count == group.faulty() {
-                    assert_eq!(events.last(), Some(&Event::Failed), "{up:?}");
-                    assert!(!events.iter().any(|it| matches!(it, Event::Signed(_))));
+                    assert_eq!(events.last(), Some(&SignRequestEvent::Failed), "{up:?}");
+                    assert!(!events.iter().any(|it| matches!(it, SignRequestEvent::Signed(_))));
                 } else {
                     assert_eq!(world.signed(&events).1, [], "{up:?}");
                 }
@@ -273,12 +279,12 @@ fn whoever_answers_wrongly_is_found_and_nobody_else() {
         for liars in choices(group, group.faulty()) {
             // They lie in the quick sign only, in the full sign only, in both.
             for (quick, full) in [(true, false), (false, true), (true, true)] {
-                let mut request = world.request(Encoding::Pkcs1, &world.health());
-                let lies = |server, query: &Query| {
+                let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
+                let lies = |server, query: &PartialSignQuery| {
                     liars.contains(&server) && if query.signers.is_some() { quick } else { full }
                 };
                 let (events, _) = world.run(&mut request, |server, query| {
-                    let lie = |_, value: Element| value.times(&two);
+                    let lie = |_, value: RsaElement| value.times(&two);
                     Some(if lies(server, query) {
                         world.wrong_answer(server, query, lie)
                     } else {
@@ -309,7 +315,7 @@ fn servers_that_lie_in_ways_that_cancel_out_do_no_harm() {
     let world = World::new(&short_key(), 2);
     let modulus = world.group.key.modulus();
     let two = modulus.element(&[&[0; 63][..], &[2]].concat()).unwrap();
-    let mut request = world.request(Encoding::Pkcs1, &world.health());
+    let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
     let (events, _) = world.run(&mut request, |server, query| {
         Some(match server.0 {
             0 => world.wrong_answer(server, query, |_, it| it.times(&two)),
@@ -323,19 +329,19 @@ fn servers_that_lie_in_ways_that_cancel_out_do_no_harm() {
 #[test]
 fn refusals_are_replaced_at_once() {
     let world = World::new(&short_key(), 1);
-    let mut request = world.request(Encoding::Pkcs1, &world.health());
+    let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
     request.handle_refusal(Duration::ZERO, ServerIndex(0));
     let (events, _) = world
         .run(&mut request, |server, query| (server.0 > 0).then(|| world.answer(server, query)));
     assert_eq!(world.signed(&events).1, []);
-    assert!(!events.iter().any(|event| matches!(event, Event::Silent(_))), "{events:?}");
+    assert!(!events.iter().any(|event| matches!(event, SignRequestEvent::Silent(_))), "{events:?}");
     // If all refuse, there is no signature.
-    let mut request = world.request(Encoding::Pkcs1, &world.health());
+    let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
     for server in world.group.combination.servers().chain(world.group.combination.servers()) {
         request.handle_refusal(Duration::ZERO, server);
     }
     let outputs = std::iter::from_fn(|| request.poll_output());
-    assert_eq!(outputs.last(), Some(Output::Event(Event::Failed)));
+    assert_eq!(outputs.last(), Some(SignRequestOutput::Event(SignRequestEvent::Failed)));
     assert!(request.is_finished());
 }
 
@@ -343,7 +349,7 @@ fn refusals_are_replaced_at_once() {
 fn a_silent_server_is_replaced_and_then_avoided() {
     let world = World::new(&short_key(), 1);
     let mut health = world.health();
-    let mut request = world.request(Encoding::Pkcs1, &health);
+    let mut request = world.request(RsaEncoding::Pkcs1, &health);
     assert_eq!(request.poll_timeout(), Some(Duration::from_secs(1)));
     let (events, sent) = world
         .run(&mut request, |server, query| (server.0 > 0).then(|| world.answer(server, query)));
@@ -351,8 +357,8 @@ fn a_silent_server_is_replaced_and_then_avoided() {
     assert_eq!(sent, 4);
     for event in &events {
         match event {
-            Event::Answered { server, took } => health.answered(*server, *took),
-            Event::Silent(server) => health.silent(*server, Duration::ZERO),
+            SignRequestEvent::Answered { server, took } => health.answered(*server, *took),
+            SignRequestEvent::Silent(server) => health.silent(*server, Duration::ZERO),
             _ => {}
         }
     }
@@ -366,21 +372,23 @@ fn a_silent_server_is_replaced_and_then_avoided() {
 #[test]
 fn answers_that_do_not_belong_to_the_request_are_ignored() {
     let world = World::new(&short_key(), 1);
-    let mut request = world.request(Encoding::Pkcs1, &world.health());
-    let Some(Output::Send { to, query }) = request.poll_output() else { panic!("it asks") };
+    let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
+    let Some(SignRequestOutput::Send { to, query }) = request.poll_output() else {
+        panic!("it asks")
+    };
     let right = world.answer(to, &query);
     let bytes = right.to_bytes(&world.group);
-    assert_eq!(Answer::parse(&world.group, &bytes), Some(right));
+    assert_eq!(PartialSignatures::parse(&world.group, &bytes), Some(right));
     for len in 0..bytes.len() {
-        assert_eq!(Answer::parse(&world.group, &bytes[..len]), None);
+        assert_eq!(PartialSignatures::parse(&world.group, &bytes[..len]), None);
         let mut wrong = bytes.clone();
         wrong[len] ^= 1;
-        assert_eq!(Answer::parse(&world.group, &wrong), None);
+        assert_eq!(PartialSignatures::parse(&world.group, &wrong), None);
     }
-    let other_message = Query { message: b"another".to_vec(), ..query.clone() };
-    let other_signers = Signers::new(&world.group.combination, [0, 3].map(ServerIndex));
-    let others = Query { signers: other_signers, ..query.clone() };
-    let full = Query { signers: None, ..query.clone() };
+    let other_message = PartialSignQuery { message: b"another".to_vec(), ..query.clone() };
+    let other_signers = QuickSigners::new(&world.group.combination, [0, 3].map(ServerIndex));
+    let others = PartialSignQuery { signers: other_signers, ..query.clone() };
+    let full = PartialSignQuery { signers: None, ..query.clone() };
     while request.poll_output().is_some() {}
     for query in [other_message, others, full] {
         let answer = world.answer(to, &query).to_bytes(&world.group);
@@ -396,13 +404,18 @@ fn answers_that_do_not_belong_to_the_request_are_ignored() {
 fn evidence_against_correct_servers_is_not_accepted() {
     let world = World::new(&short_key(), 1);
     let group = &world.group.combination;
-    let full =
-        Query { epoch: 3, signers: None, encoding: Encoding::Pkcs1, message: MESSAGE.to_vec() };
+    let full = PartialSignQuery {
+        epoch: 3,
+        signers: None,
+        encoding: RsaEncoding::Pkcs1,
+        message: MESSAGE.to_vec(),
+    };
     let modulus = world.group.key.modulus();
-    let answers: Vec<Answer> = group.servers().map(|it| world.answer(it, &full)).collect();
+    let answers: Vec<PartialSignatures> =
+        group.servers().map(|it| world.answer(it, &full)).collect();
     let lie = world.wrong_answer(ServerIndex(3), &full, |_, _| modulus.one());
-    let evidence = |accused: &Answer, others: &[Answer]| {
-        Evidence::new(&world.group, accused, others.iter()).verify(&world.group)
+    let evidence = |accused: &PartialSignatures, others: &[PartialSignatures]| {
+        WrongAnswerEvidence::new(&world.group, accused, others.iter()).verify(&world.group)
     };
     assert_eq!(evidence(&lie, &answers), Some(ServerIndex(3)));
     for answer in &answers {
@@ -413,35 +426,37 @@ fn evidence_against_correct_servers_is_not_accepted() {
     }
     assert_eq!(evidence(&lie, &answers[..1]), None);
     // Answers on another message do not count.
-    let other = Query { message: b"another".to_vec(), ..full };
-    let others: Vec<Answer> = group.servers().map(|it| world.answer(it, &other)).collect();
+    let other = PartialSignQuery { message: b"another".to_vec(), ..full };
+    let others: Vec<PartialSignatures> =
+        group.servers().map(|it| world.answer(it, &other)).collect();
     assert_eq!(evidence(&answers[0], &others), None);
-    assert_eq!(Evidence::parse(&[]).unwrap().verify(&world.group), None);
-    assert_eq!(Evidence::parse(&[0, 0, 0, 9, 1]), None);
+    assert_eq!(WrongAnswerEvidence::parse(&[]).unwrap().verify(&world.group), None);
+    assert_eq!(WrongAnswerEvidence::parse(&[0, 0, 0, 9, 1]), None);
 }
 
 #[test]
 fn requests_of_other_groups_are_refused() {
     let world = World::new(&short_key(), 1);
-    let signers = Signers::new(&world.group.combination, [1, 2].map(ServerIndex));
-    for encoding in [Encoding::Pkcs1, PSS] {
-        let query = Query { epoch: 3, signers, encoding, message: MESSAGE.to_vec() };
-        assert_eq!(Query::parse(&world.group, &query.to_bytes()), Some(query.clone()));
+    let signers = QuickSigners::new(&world.group.combination, [1, 2].map(ServerIndex));
+    for encoding in [RsaEncoding::Pkcs1, PSS] {
+        let query = PartialSignQuery { epoch: 3, signers, encoding, message: MESSAGE.to_vec() };
+        assert_eq!(PartialSignQuery::parse(&world.group, &query.to_bytes()), Some(query.clone()));
         let server = &world.servers[0];
         let refused = server.shares.answer(&query, &server.identity);
-        let expected = if encoding == PSS { SignError::Number } else { SignError::NotASigner };
+        let expected =
+            if encoding == PSS { PartialSignError::Number } else { PartialSignError::NotASigner };
         assert_eq!(refused, Err(expected));
-        let other = Query { epoch: 4, ..query.clone() };
-        assert_eq!(Query::parse(&world.group, &other.to_bytes()), None);
-        let long = Query { message: vec![0; MAX_MESSAGE_LEN + 1], ..query };
-        assert_eq!(Query::parse(&world.group, &long.to_bytes()), None);
+        let other = PartialSignQuery { epoch: 4, ..query.clone() };
+        assert_eq!(PartialSignQuery::parse(&world.group, &other.to_bytes()), None);
+        let long = PartialSignQuery { message: vec![0; MAX_MESSAGE_LEN + 1], ..query };
+        assert_eq!(PartialSignQuery::parse(&world.group, &long.to_bytes()), None);
     }
     for bytes in [&[][..], &[0; 10], &[0, 0, 0, 0, 0, 0, 0, 3, 0, 7, 1], &[0; 11]] {
-        assert_eq!(Query::parse(&world.group, bytes), None);
+        assert_eq!(PartialSignQuery::parse(&world.group, bytes), None);
     }
     for servers in [&[0][..], &[0, 4], &[0, 1, 2], &[0, 0], &[200, 1]] {
         let servers = servers.iter().copied().map(ServerIndex);
-        assert_eq!(Signers::new(&world.group.combination, servers), None);
+        assert_eq!(QuickSigners::new(&world.group.combination, servers), None);
     }
 }
 
@@ -487,14 +502,14 @@ proptest! {
             .zip(faults)
             .take(group.faulty())
             .collect();
-        let mut request = world.request(Encoding::Pkcs1, &world.health());
+        let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
         let (mut now, mut waiting, mut events) = (Duration::ZERO, Vec::new(), Vec::new());
         let (mut order, mut delays) = (order.iter().cycle(), delays.iter().cycle());
         loop {
             while let Some(output) = request.poll_output() {
                 match output {
-                    Output::Event(event) => events.push(event),
-                    Output::Send { to, query } => waiting.push((to, query)),
+                    SignRequestOutput::Event(event) => events.push(event),
+                    SignRequestOutput::Send { to, query } => waiting.push((to, query)),
                 }
             }
             if request.is_finished() {
@@ -519,7 +534,7 @@ proptest! {
                 None => faults[1],
                 Some(signers) => faults[usize::from(!signers.contains(ServerIndex(0))) * 2],
             });
-            let wrong = |label: Label, value: Element| {
+            let wrong = |label: Label, value: RsaElement| {
                 match fault {
                     Fault::Wrong(bits) if bits >> label.0 & 1 == 1 => value.times(&two),
                     _ => value,

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What was sent on a channel between two control messages, and how much of it arrived: without the
 /// control shares, except for their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
+pub struct MeasurementInterval {
     /// When the first of the two control shares was sent.
     pub began: Duration,
     /// Datagrams sent.
@@ -23,7 +23,7 @@ pub struct Interval {
     pub messages: u64,
 }
 
-impl Interval {
+impl MeasurementInterval {
     /// This interval and the next one, as one.
     pub(super) fn followed_by(self, next: Self) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Interval {
 
     /// What was sent, divided by the time that it took to leave or to arrive, whichever was longer,
     /// so that a burst from a queue does not count as a rate.
-    pub(super) fn passing_bps(self) -> f64 {
+    pub(super) fn bounded_send_bps(self) -> f64 {
         bits_per_second(self.sent_bytes, self.sending.max(self.arriving))
     }
 
@@ -51,12 +51,12 @@ impl Interval {
         self.sent.saturating_sub(self.received)
     }
 
-    /// The part of [`Self::passing_bps`] that arrived.
+    /// The part of [`Self::bounded_send_bps`] that arrived.
     pub(super) fn arriving_bps(self) -> f64 {
-        self.passing_bps() * self.arriving_part()
+        self.bounded_send_bps() * self.arrived_fraction()
     }
 
-    pub(super) fn arriving_part(self) -> f64 {
+    pub(super) fn arrived_fraction(self) -> f64 {
         (from_count(self.received) / from_count(self.sent.max(1))).min(1.0)
     }
 }

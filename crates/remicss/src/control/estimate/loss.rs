@@ -30,16 +30,16 @@ const MIN_EXPECTED_LOSSES: f64 = 5.0;
 /// datagrams and 5 s, or since the loss has changed significantly.
 #[derive(Clone, Debug, Default)]
 pub struct LossEstimator {
-    older: Window,
-    newer: Window,
+    older: LossWindow,
+    newer: LossWindow,
     /// What is part of neither yet.
-    recent: Window,
+    recent: LossWindow,
     /// Since the last loss.
-    lossless: Window,
+    lossless: LossWindow,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct LossWindow {
     began: Duration,
     sent: u64,
     received: u64,
@@ -48,29 +48,29 @@ struct Window {
 impl LossEstimator {
     /// An estimator without measurements.
     pub fn new(now: Duration) -> Self {
-        let window = Window { began: now, ..Window::default() };
+        let window = LossWindow { began: now, ..LossWindow::default() };
         Self { older: window, newer: window, recent: window, lossless: window }
     }
 
     /// Adds `sent` datagrams, of which `received` arrived. With reordering, `received` may
     /// sometimes be larger.
     pub fn add(&mut self, now: Duration, sent: u64, received: u64) {
-        self.recent = self.recent.followed_by(Window { began: now, sent, received });
+        self.recent = self.recent.followed_by(LossWindow { began: now, sent, received });
         let recent = self.recent;
-        let empty = Window { began: now, ..Window::default() };
+        let empty = LossWindow { began: now, ..LossWindow::default() };
         self.lossless = if received < sent {
             empty
         } else {
-            self.lossless.followed_by(Window { began: now, sent, received })
+            self.lossless.followed_by(LossWindow { began: now, sent, received })
         };
         if self.lossless.shows_no_loss(self.value(), now) {
-            let older = Window { began: self.lossless.began, ..Window::default() };
+            let older = LossWindow { began: self.lossless.began, ..LossWindow::default() };
             (self.older, self.newer, self.recent) = (older, self.lossless, empty);
             return;
         }
         let time = now.saturating_sub(recent.began);
         if self.settled().differs_from(recent, time) {
-            self.older = Window { began: recent.began, ..Window::default() };
+            self.older = LossWindow { began: recent.began, ..LossWindow::default() };
             (self.newer, self.recent) = (recent, empty);
             return;
         }
@@ -97,12 +97,12 @@ impl LossEstimator {
     }
 
     /// Both windows.
-    fn settled(&self) -> Window {
+    fn settled(&self) -> LossWindow {
         self.older.followed_by(self.newer)
     }
 }
 
-impl Window {
+impl LossWindow {
     /// This window and the next one, as one.
     fn followed_by(self, next: Self) -> Self {
         Self {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::interval::{Interval, from_count};
+use super::interval::{MeasurementInterval, from_count};
 
 /// The rate of a test is this fraction of what arrived before, but within these fractions of the
 /// known rate. So one test lowers a rate by a factor of fifty at most, and the next one goes on
@@ -41,8 +41,8 @@ const MAX_SPACING: Duration = Duration::from_secs(8);
 
 /// What made a test necessary: successive intervals of which too little arrived.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Evidence {
-    sum: Interval,
+pub(super) struct LossEvidence {
+    sum: MeasurementInterval,
     /// The highest rate at which datagrams arrived in an interval, in bit/s.
     most_arriving: f64,
 }
@@ -50,25 +50,25 @@ pub(super) struct Evidence {
 /// The tests of one channel.
 #[derive(Clone, Debug)]
 pub(super) struct LossTester {
-    running: Option<RunningTest>,
+    running: Option<RunningLossTest>,
     /// When the next test may begin.
     next_at: Duration,
     spacing: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct RunningTest {
+struct RunningLossTest {
     began: Duration,
     pace_bps: f64,
     /// What was measured before the test.
-    before: Evidence,
+    before: LossEvidence,
     /// The intervals of the test so far.
-    sum: Interval,
+    sum: MeasurementInterval,
 }
 
 /// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum LossTestResult {
     /// As much is lost at a lower rate: this fraction arrives at any rate.
     Random { arriving: f64 },
     /// The channel carries this rate, in bit/s, and this fraction arrives at lower rates.
@@ -78,16 +78,16 @@ pub(super) enum Verdict {
     Below { rate: f64 },
 }
 
-impl Evidence {
+impl LossEvidence {
     /// Adds an interval. Returns the number of messages that the intervals took so far.
-    pub(super) fn add(&mut self, interval: Interval) -> u64 {
+    pub(super) fn add(&mut self, interval: MeasurementInterval) -> u64 {
         self.sum = self.sum.followed_by(interval);
         self.most_arriving = self.most_arriving.max(interval.arriving_bps());
         self.sum.messages
     }
 
     /// The highest rate at which datagrams arrived in an interval, in bit/s.
-    pub(super) fn most_arriving(&self) -> f64 {
+    pub(super) fn max_arrival_bps(&self) -> f64 {
         self.most_arriving
     }
 
@@ -97,7 +97,7 @@ impl Evidence {
     }
 
     /// The intervals as one.
-    pub(super) fn sum(&self) -> Interval {
+    pub(super) fn sum(&self) -> MeasurementInterval {
         self.sum
     }
 }
@@ -115,24 +115,28 @@ impl LossTester {
 
     /// Begins a test of a channel with this known rate, unless the last one was too recent. Returns
     /// whether it began. If nothing is known of what arrived before, the pace is the lowest one.
-    pub(super) fn begin(&mut self, now: Duration, rate: f64, evidence: Evidence) -> bool {
+    pub(super) fn begin(&mut self, now: Duration, rate: f64, evidence: LossEvidence) -> bool {
         if now < self.next_at {
             return false;
         }
         let (lowest, highest) = (MIN_TEST_FRACTION * rate, TEST_FRACTION * rate);
-        self.running = Some(RunningTest {
+        self.running = Some(RunningLossTest {
             began: now,
             pace_bps: (TEST_FRACTION * evidence.most_arriving)
                 .clamp(lowest, highest)
                 .max(MIN_TEST_BPS),
             before: evidence,
-            sum: Interval::default(),
+            sum: MeasurementInterval::default(),
         });
         true
     }
 
     /// Handles an interval during a test. The result, if this ends it.
-    pub(super) fn handle(&mut self, now: Duration, interval: Interval) -> Option<Verdict> {
+    pub(super) fn handle(
+        &mut self,
+        now: Duration,
+        interval: MeasurementInterval,
+    ) -> Option<LossTestResult> {
         let test = self.running.as_mut()?;
         if interval.began >= test.began {
             test.sum = test.sum.followed_by(interval);
@@ -153,9 +157,9 @@ impl LossTester {
         }
         let verdict = test.verdict();
         match verdict {
-            Verdict::Random { .. } => self.spacing = (2 * self.spacing).min(MAX_SPACING),
-            Verdict::Bottleneck { .. } => self.spacing = MIN_SPACING,
-            Verdict::Below { .. } => self.next_at = now,
+            LossTestResult::Random { .. } => self.spacing = (2 * self.spacing).min(MAX_SPACING),
+            LossTestResult::Bottleneck { .. } => self.spacing = MIN_SPACING,
+            LossTestResult::Below { .. } => self.next_at = now,
         }
         Some(verdict)
     }
@@ -166,27 +170,27 @@ impl LossTester {
     }
 }
 
-impl RunningTest {
+impl RunningLossTest {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     fn needed_datagrams(&self) -> u64 {
         let needed = EXPECTED_LOSSES / self.before.missing_part().max(f64::EPSILON);
         (needed as u64).clamp(MIN_DATAGRAMS, MAX_DATAGRAMS)
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> LossTestResult {
         // A queue may have delayed what arrived before, so this is less than what was not lost.
-        let (arriving, missing) = (self.sum.arriving_part(), self.before.missing_part());
+        let (arriving, missing) = (self.sum.arrived_fraction(), self.before.missing_part());
         let before = 1.0 - missing;
         let deviation = (before * missing / from_count(self.sum.sent)).sqrt();
         let is_significant = arriving - before > SIGNIFICANT_DEVIATIONS * deviation;
         let is_better =
             1.0 - arriving <= LOSS_FRACTION * missing || arriving >= ARRIVING_FACTOR * before;
         if !(is_significant && is_better) {
-            Verdict::Random { arriving }
+            LossTestResult::Random { arriving }
         } else if self.pace_bps > self.before.most_arriving {
-            Verdict::Below { rate: self.pace_bps }
+            LossTestResult::Below { rate: self.pace_bps }
         } else {
-            Verdict::Bottleneck { rate: self.before.most_arriving / arriving, arriving }
+            LossTestResult::Bottleneck { rate: self.before.most_arriving / arriving, arriving }
         }
     }
 }

@@ -14,7 +14,7 @@ const MAX_RESULT_WAIT: u32 = 8;
 
 /// The phase of the channels with a known bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ProbePhase {
     /// Sending a little below the known rate.
     Cruise,
     /// Sending above the known rate.
@@ -59,11 +59,11 @@ impl ProbeCycle {
     }
 
     /// The phase with this number.
-    pub fn phase(phase_number: u64) -> Phase {
+    pub fn phase(phase_number: u64) -> ProbePhase {
         match phase_number % 3 {
-            0 => Phase::Cruise,
-            1 => Phase::Probe,
-            _ => Phase::Drain,
+            0 => ProbePhase::Cruise,
+            1 => ProbePhase::Probe,
+            _ => ProbePhase::Drain,
         }
     }
 
@@ -71,7 +71,7 @@ impl ProbeCycle {
     /// `has_fallen` whether one carries less than usual.
     pub fn advance(&mut self, busy: bool, has_fallen: bool) {
         match Self::phase(self.phase_number) {
-            Phase::Cruise => {
+            ProbePhase::Cruise => {
                 self.intervals_left = self.intervals_left.saturating_sub(1);
                 if has_fallen {
                     self.intervals_left = self.intervals_left.min(FALLEN_PROBE_INTERVAL - 1);
@@ -81,8 +81,8 @@ impl ProbeCycle {
                 }
                 self.result = None;
             }
-            Phase::Probe => {}
-            Phase::Drain => self.intervals_left = MAX_RESULT_WAIT,
+            ProbePhase::Probe => {}
+            ProbePhase::Drain => self.intervals_left = MAX_RESULT_WAIT,
         }
         self.phase_number += 1;
     }
@@ -92,7 +92,7 @@ impl ProbeCycle {
     pub fn handle_result(&mut self, phase_number: u64, result: ProbeResult) {
         if result == ProbeResult::BottleneckMet {
             self.interval = MIN_PROBE_INTERVAL;
-            if Self::phase(self.phase_number) == Phase::Cruise {
+            if Self::phase(self.phase_number) == ProbePhase::Cruise {
                 // Skips to the next drain.
                 self.phase_number += 2;
                 self.result = None;
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn probes_that_fail_come_less_often() {
         let mut prober = ProbeCycle::new();
-        assert_eq!(ProbeCycle::phase(prober.phase_number()), Phase::Cruise);
+        assert_eq!(ProbeCycle::phase(prober.phase_number()), ProbePhase::Cruise);
         prober.advance(false, false);
         assert_eq!(prober.phase_number(), 0, "there is nothing to probe with");
         for interval in [4, 8, 16, 32, 64, 64] {
@@ -133,12 +133,12 @@ mod tests {
             prober.advance(true, false);
             prober.advance(true, false);
             let drain = prober.phase_number() - 1;
-            assert_eq!(ProbeCycle::phase(drain), Phase::Drain);
+            assert_eq!(ProbeCycle::phase(drain), ProbePhase::Drain);
             prober.handle_result(drain, ProbeResult::Same);
             prober.handle_result(drain, ProbeResult::Same);
             let cruise = (0..100).take_while(|_| {
                 prober.advance(true, false);
-                ProbeCycle::phase(prober.phase_number()) == Phase::Cruise
+                ProbeCycle::phase(prober.phase_number()) == ProbePhase::Cruise
             });
             assert_eq!(cruise.count() + 1, interval);
             prober.phase_number -= 1;
@@ -167,7 +167,7 @@ mod tests {
             );
             prober.intervals_left = 0;
             prober.advance(true, false);
-            assert_eq!(ProbeCycle::phase(prober.phase_number()), Phase::Probe);
+            assert_eq!(ProbeCycle::phase(prober.phase_number()), ProbePhase::Probe);
             prober.handle_result(2, ProbeResult::Same);
             assert_eq!(prober.interval, MIN_PROBE_INTERVAL, "that was the last probe's");
         }
@@ -179,14 +179,14 @@ mod tests {
         prober.handle_result(0, ProbeResult::BottleneckMet);
         assert_eq!(
             (ProbeCycle::phase(prober.phase_number()), prober.phase_number()),
-            (Phase::Drain, 2)
+            (ProbePhase::Drain, 2)
         );
         prober.handle_result(0, ProbeResult::BottleneckMet);
         assert_eq!(prober.phase_number(), 2);
         prober.advance(true, false);
         let cruise = (0..100).take_while(|_| {
             prober.advance(true, false);
-            ProbeCycle::phase(prober.phase_number()) == Phase::Cruise
+            ProbeCycle::phase(prober.phase_number()) == ProbePhase::Cruise
         });
         assert_eq!(cruise.count() + 1, MAX_RESULT_WAIT as usize);
     }

@@ -39,11 +39,11 @@
 
 use std::time::Duration;
 
-use super::interval::{Interval, bits_per_second, from_count};
-use super::loss_test::{Evidence, LossTester, Verdict};
-use super::probe_cycle::{Phase, ProbeCycle, ProbeResult};
-use super::random_loss::RandomLoss;
-use super::usual_rate::UsualRate;
+use super::interval::{MeasurementInterval, bits_per_second, from_count};
+use super::loss_test::{LossEvidence, LossTestResult, LossTester};
+use super::probe_cycle::{ProbeCycle, ProbePhase, ProbeResult};
+use super::random_loss::RandomLossEstimator;
+use super::sustained_rate::SustainedRate;
 
 /// The initial rate, in bit/s.
 pub const INITIAL_RATE_BPS: u64 = 10_000_000;
@@ -159,29 +159,29 @@ pub struct RateEstimator {
     /// a lower bound.
     rate: f64,
     is_guess: bool,
-    bottleneck: Bottleneck,
-    /// When the factor of [`Bottleneck::Unknown`] was last set for growth.
+    bottleneck: BottleneckState,
+    /// When the factor of [`BottleneckState::Unknown`] was last set for growth.
     grown_at: Duration,
-    random_loss: RandomLoss,
+    random_loss: RandomLossEstimator,
     /// The phase number and the interval of the last probe.
-    probe: Option<(u64, Interval)>,
+    probe: Option<(u64, MeasurementInterval)>,
     /// The last intervals in a row of which too little has arrived.
-    low: Evidence,
+    low: LossEvidence,
     /// The intervals that have lost bursts since the rate has grown.
-    bursts: Evidence,
+    bursts: LossEvidence,
     /// The last intervals, unless they are probes.
-    recent: Evidence,
+    recent: LossEvidence,
     /// The last intervals in a row with a load of less than the rate.
-    unused: Evidence,
+    unused: LossEvidence,
     tester: LossTester,
-    usual: UsualRate,
+    usual: SustainedRate,
     /// The rate of the last bottleneck, if the rate has risen since by probes; else infinite.
     risen_from: f64,
 }
 
 /// What is known of a channel's bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Bottleneck {
+enum BottleneckState {
     /// It was not met. The allowed rate is the known rate times this factor.
     Unknown(f64),
     /// It was met.
@@ -196,28 +196,28 @@ impl RateEstimator {
         Self {
             rate: from_bps(INITIAL_RATE_BPS),
             is_guess: true,
-            bottleneck: Bottleneck::Unknown(MAX_GROWTH),
+            bottleneck: BottleneckState::Unknown(MAX_GROWTH),
             grown_at: Duration::ZERO,
-            random_loss: RandomLoss::new(),
+            random_loss: RandomLossEstimator::new(),
             probe: None,
-            low: Evidence::default(),
-            bursts: Evidence::default(),
-            recent: Evidence::default(),
-            unused: Evidence::default(),
+            low: LossEvidence::default(),
+            bursts: LossEvidence::default(),
+            recent: LossEvidence::default(),
+            unused: LossEvidence::default(),
             tester: LossTester::new(),
-            usual: UsualRate::default(),
+            usual: SustainedRate::default(),
             risen_from: f64::INFINITY,
         }
     }
 
     /// Whether no bottleneck is known.
     pub fn is_unlimited(&self) -> bool {
-        matches!(self.bottleneck, Bottleneck::Unknown(_))
+        matches!(self.bottleneck, BottleneckState::Unknown(_))
     }
 
     /// Whether the channel follows the phases.
     pub fn is_probed(&self) -> bool {
-        self.bottleneck == Bottleneck::Met
+        self.bottleneck == BottleneckState::Met
     }
 
     /// Whether a loss test is running. Meanwhile the channel is given less than its rate.
@@ -226,7 +226,7 @@ impl RateEstimator {
     }
 
     /// Whether the channel usually carries clearly more.
-    pub fn has_fallen(&self) -> bool {
+    pub fn is_below_usual(&self) -> bool {
         self.usual.is_above(self.rate)
     }
 
@@ -246,38 +246,40 @@ impl RateEstimator {
     /// Where [`Self::rate_bps`] is from.
     pub fn source(&self) -> RateSource {
         match self.bottleneck {
-            Bottleneck::Unknown(_) if self.is_guess => RateSource::Guess,
-            Bottleneck::Unknown(_) => RateSource::AtLeast,
-            Bottleneck::Met | Bottleneck::Doubtful(_) => RateSource::Measured,
+            BottleneckState::Unknown(_) if self.is_guess => RateSource::Guess,
+            BottleneckState::Unknown(_) => RateSource::AtLeast,
+            BottleneckState::Met | BottleneckState::Doubtful(_) => RateSource::Measured,
         }
     }
 
     /// The rate to plan with in a phase, in bit/s. Unless [`Self::is_probed`], it is the same in
     /// each phase.
-    pub fn planned_bps(&self, phase: Phase) -> u64 {
+    pub fn planned_bps(&self, phase: ProbePhase) -> u64 {
         let part = match (self.bottleneck, phase) {
-            (Bottleneck::Unknown(growth), _) => growth,
-            (Bottleneck::Met, Phase::Probe) if self.has_fallen() => FALLEN_PROBE_GAIN,
-            (Bottleneck::Doubtful(_), _) | (Bottleneck::Met, Phase::Probe) => PROBE_GAIN,
-            (Bottleneck::Met, Phase::Cruise) => CRUISE_GAIN,
-            (Bottleneck::Met, Phase::Drain) => DRAIN_GAIN,
+            (BottleneckState::Unknown(growth), _) => growth,
+            (BottleneckState::Met, ProbePhase::Probe) if self.is_below_usual() => FALLEN_PROBE_GAIN,
+            (BottleneckState::Doubtful(_), _) | (BottleneckState::Met, ProbePhase::Probe) => {
+                PROBE_GAIN
+            }
+            (BottleneckState::Met, ProbePhase::Cruise) => CRUISE_GAIN,
+            (BottleneckState::Met, ProbePhase::Drain) => DRAIN_GAIN,
         };
         to_bps(self.rate * part)
     }
 
     /// The rate at which to send in a phase, in bit/s: the planned one, or that of a loss test.
-    pub fn pace_bps(&self, phase: Phase) -> u64 {
+    pub fn pace_bps(&self, phase: ProbePhase) -> u64 {
         self.tester.pace_bps().map_or_else(|| self.planned_bps(phase), to_bps)
     }
 
     /// The fraction that is lost at any rate, 0 to 1: by the last drains and loss tests.
     pub fn random_loss(&self) -> f64 {
-        1.0 - self.random_loss.arriving()
+        1.0 - self.random_loss.arrival_fraction()
     }
 
     /// Whether this number of bytes in this time is about the allowed rate of a phase.
-    pub fn is_busy(&self, phase: Phase, bytes: u64, time: Duration) -> bool {
-        let part = if self.has_fallen() { FALLEN_BUSY_FRACTION } else { BUSY_FRACTION };
+    pub fn is_busy(&self, phase: ProbePhase, bytes: u64, time: Duration) -> bool {
+        let part = if self.is_below_usual() { FALLEN_BUSY_FRACTION } else { BUSY_FRACTION };
         bits_per_second(bytes, time) >= part * from_bps(self.pace_bps(phase))
     }
 
@@ -290,7 +292,7 @@ impl RateEstimator {
 
     /// A channel that was bad may carry less when it is whole again.
     fn grow_slowly(&mut self) {
-        if let Bottleneck::Unknown(growth) = &mut self.bottleneck
+        if let BottleneckState::Unknown(growth) = &mut self.bottleneck
             && !self.is_guess
         {
             *growth = MIN_GROWTH;
@@ -301,7 +303,7 @@ impl RateEstimator {
     /// given many times what it carries. A test shows it.
     pub fn handle_silence(&mut self, now: Duration) {
         if !self.is_tested() {
-            self.begin_test(now, Evidence::default());
+            self.begin_test(now, LossEvidence::default());
         }
     }
 
@@ -310,7 +312,7 @@ impl RateEstimator {
         &mut self,
         now: Duration,
         phase_number: Option<u64>,
-        interval: Interval,
+        interval: MeasurementInterval,
     ) -> Option<ProbeResult> {
         if !self.is_guess {
             self.usual.update(now, self.rate);
@@ -323,22 +325,22 @@ impl RateEstimator {
             return None;
         }
         self.random_loss.handle_interval(interval);
-        if self.random_loss.is_total() {
+        if self.random_loss.loses_nearly_all() {
             return None;
         }
         self.forget_unused(interval);
         match self.bottleneck {
-            Bottleneck::Unknown(growth) => return self.grow(now, interval, growth),
-            Bottleneck::Doubtful(left) => return self.confirm(now, interval, left),
-            Bottleneck::Met => {}
+            BottleneckState::Unknown(growth) => return self.grow(now, interval, growth),
+            BottleneckState::Doubtful(left) => return self.confirm(now, interval, left),
+            BottleneckState::Met => {}
         }
         match (phase_number, phase_number.map(ProbeCycle::phase)) {
-            (Some(phase_number), Some(Phase::Probe)) => {
+            (Some(phase_number), Some(ProbePhase::Probe)) => {
                 self.probe = (interval.sent_bps() > self.rate).then_some((phase_number, interval));
                 None
             }
-            (Some(phase_number), Some(Phase::Drain)) if !self.is_low(interval) => {
-                self.random_loss.sample(interval.arriving_part());
+            (Some(phase_number), Some(ProbePhase::Drain)) if !self.is_low(interval) => {
+                self.random_loss.sample(interval.arrived_fraction());
                 let (probed, probe) = self.probe.take()?;
                 (probed + 1 == phase_number).then(|| self.evaluate(now, probe)).flatten()
             }
@@ -351,10 +353,10 @@ impl RateEstimator {
 
     /// Forgets a rate that is not reached, although there is load: at once if a little of it is
     /// lost. Without loss only a rise is taken back, in steps.
-    fn forget_unused(&mut self, interval: Interval) {
+    fn forget_unused(&mut self, interval: MeasurementInterval) {
         let is_idle = interval.sent_bps() < MIN_USED_FRACTION * self.rate;
         if is_idle || interval.sent_bps() > FULL_FRACTION * self.rate {
-            self.unused = Evidence::default();
+            self.unused = LossEvidence::default();
             return;
         }
         self.unused.add(interval);
@@ -365,14 +367,19 @@ impl RateEstimator {
             return;
         }
         let unused = std::mem::take(&mut self.unused);
-        let carried = self.random_loss.carried(unused.most_arriving(), self.rate);
+        let carried = self.random_loss.correct_for_loss(unused.max_arrival_bps(), self.rate);
         let bound = self.risen_from.max(UNUSED_STEP * self.rate);
         self.set(if is_lossless { carried.max(bound) } else { carried });
-        self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
+        self.bottleneck = BottleneckState::Unknown(MIN_GROWTH);
     }
 
     /// Handles an interval while no bottleneck is known.
-    fn grow(&mut self, now: Duration, interval: Interval, growth: f64) -> Option<ProbeResult> {
+    fn grow(
+        &mut self,
+        now: Duration,
+        interval: MeasurementInterval,
+        growth: f64,
+    ) -> Option<ProbeResult> {
         let (carried, sent) = (self.carried(interval), interval.sent_bps());
         let (is_new, is_known) =
             (carried > GROWN_FRACTION * self.rate, sent < BUSY_FRACTION * self.rate);
@@ -389,26 +396,26 @@ impl RateEstimator {
             self.suspect(now, interval, intervals);
             return None;
         }
-        self.low = Evidence::default();
+        self.low = LossEvidence::default();
         if self.watch_long(now, interval, NEARLY_FULL_FRACTION) {
             return None;
         }
         if carried < NEARLY_FULL_FRACTION * sent && interval.missing() >= MIN_MISSING {
             // A burst was lost: the rate is hardly more than this.
-            self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
+            self.bottleneck = BottleneckState::Unknown(MIN_GROWTH);
             if self.bursts.add(interval) >= LOST_BURSTS {
                 let bursts = std::mem::take(&mut self.bursts);
                 self.begin_test(now, bursts);
             }
         } else if carried > GROWING_FRACTION * self.rate {
-            self.bottleneck = Bottleneck::Unknown((growth * GROWTH_STEP).min(MAX_GROWTH));
+            self.bottleneck = BottleneckState::Unknown((growth * GROWTH_STEP).min(MAX_GROWTH));
             self.grown_at = now;
         } else if sent >= MIN_LOAD_FRACTION * self.rate && interval.began >= self.grown_at {
-            self.bottleneck = Bottleneck::Unknown((growth / GROWTH_STEP).max(MIN_GROWTH));
+            self.bottleneck = BottleneckState::Unknown((growth / GROWTH_STEP).max(MIN_GROWTH));
         }
         if carried > self.rate {
             self.is_guess = false;
-            self.bursts = Evidence::default();
+            self.bursts = LossEvidence::default();
             self.set(carried);
         }
         None
@@ -416,30 +423,31 @@ impl RateEstimator {
 
     /// Begins a loss test if less than this fraction of the last intervals arrived. Returns whether
     /// it did.
-    fn watch_long(&mut self, now: Duration, interval: Interval, enough: f64) -> bool {
+    fn watch_long(&mut self, now: Duration, interval: MeasurementInterval, enough: f64) -> bool {
         self.recent.add(interval);
         let sum = self.recent.sum();
         if sum.sent < LONG_DATAGRAMS || sum.sending < LONG_TIME {
             return false;
         }
         let recent = std::mem::take(&mut self.recent);
-        self.random_loss.carried(sum.arriving_part(), 1.0) < enough && self.begin_test(now, recent)
+        self.random_loss.correct_for_loss(sum.arrived_fraction(), 1.0) < enough
+            && self.begin_test(now, recent)
     }
 
     /// Whether far too little arrived, and enough was sent to say so.
-    fn is_low(&self, interval: Interval) -> bool {
+    fn is_low(&self, interval: MeasurementInterval) -> bool {
         let sent = self.counted_bps(interval);
         sent >= MIN_LOAD_FRACTION * self.rate && self.carried(interval) < LOW_FRACTION * sent
     }
 
     /// What was sent, but a probe or a growing rate may send more than is carried.
-    fn counted_bps(&self, interval: Interval) -> f64 {
+    fn counted_bps(&self, interval: MeasurementInterval) -> f64 {
         let sent = interval.sent_bps();
         if self.is_unlimited() { sent } else { sent.min(self.rate) }
     }
 
     /// Evaluates a probe, after its drain has shown the random loss.
-    fn evaluate(&mut self, now: Duration, probe: Interval) -> Option<ProbeResult> {
+    fn evaluate(&mut self, now: Duration, probe: MeasurementInterval) -> Option<ProbeResult> {
         let carried = self.carried(probe);
         if carried < FULL_FRACTION * probe.sent_bps() {
             return self.correct(now, probe, carried);
@@ -449,32 +457,37 @@ impl RateEstimator {
             self.set(self.rate.max(carried));
             return Some(ProbeResult::Same);
         }
-        self.recent = Evidence::default();
-        if self.has_fallen() {
+        self.recent = LossEvidence::default();
+        if self.is_below_usual() {
             let growth = (self.usual.rate() / carried).clamp(MAX_GROWTH, MAX_FALLEN_GROWTH);
-            self.bottleneck = Bottleneck::Unknown(growth);
+            self.bottleneck = BottleneckState::Unknown(growth);
             self.grown_at = now;
             self.set(carried);
         } else {
-            self.bottleneck = Bottleneck::Doubtful(CONFIRMATIONS);
+            self.bottleneck = BottleneckState::Doubtful(CONFIRMATIONS);
         }
         Some(ProbeResult::Changed)
     }
 
     /// Handles an interval after a probe that arrived.
-    fn confirm(&mut self, now: Duration, interval: Interval, left: u32) -> Option<ProbeResult> {
+    fn confirm(
+        &mut self,
+        now: Duration,
+        interval: MeasurementInterval,
+        left: u32,
+    ) -> Option<ProbeResult> {
         if interval.sent_bps() < CONFIRM_FRACTION * self.rate {
             return None;
         }
         let carried = self.carried(interval);
         if carried < GROWN_FRACTION * self.rate {
-            self.bottleneck = Bottleneck::Met;
+            self.bottleneck = BottleneckState::Met;
             self.correct(now, interval, carried)?;
             return Some(ProbeResult::BottleneckMet);
         }
-        self.bottleneck = Bottleneck::Doubtful(left - 1);
+        self.bottleneck = BottleneckState::Doubtful(left - 1);
         if left == 1 {
-            self.bottleneck = Bottleneck::Unknown(GROWTH_STEP);
+            self.bottleneck = BottleneckState::Unknown(GROWTH_STEP);
             self.risen_from = self.rate;
             self.set(carried);
         }
@@ -483,7 +496,12 @@ impl RateEstimator {
 
     /// This rate is carried, and no more. If it is far lower than the known one, a loss test must
     /// show whether it is.
-    fn correct(&mut self, now: Duration, probe: Interval, carried: f64) -> Option<ProbeResult> {
+    fn correct(
+        &mut self,
+        now: Duration,
+        probe: MeasurementInterval,
+        carried: f64,
+    ) -> Option<ProbeResult> {
         if carried < LOW_FRACTION * self.rate {
             self.suspect(now, probe, 1);
             return None;
@@ -495,12 +513,12 @@ impl RateEstimator {
     }
 
     /// Detects a rate that may have fallen.
-    fn watch(&mut self, now: Duration, interval: Interval) {
+    fn watch(&mut self, now: Duration, interval: MeasurementInterval) {
         if self.watch_long(now, interval, NEARLY_RIGHT_FRACTION) {
             return;
         }
         if !self.is_low(interval) {
-            self.low = Evidence::default();
+            self.low = LossEvidence::default();
             return;
         }
         let is_very_low = self.carried(interval) < VERY_LOW_FRACTION * self.counted_bps(interval);
@@ -510,14 +528,14 @@ impl RateEstimator {
 
     /// Begins a loss test, if this number of intervals in a row have shown that the rate may be too
     /// high. If control shares were lost, an interval is longer and counts for as many messages.
-    fn suspect(&mut self, now: Duration, interval: Interval, intervals: u64) {
+    fn suspect(&mut self, now: Duration, interval: MeasurementInterval, intervals: u64) {
         if self.low.add(interval) >= intervals {
             let evidence = std::mem::take(&mut self.low);
             self.begin_test(now, evidence);
         }
     }
 
-    fn begin_test(&mut self, now: Duration, evidence: Evidence) -> bool {
+    fn begin_test(&mut self, now: Duration, evidence: LossEvidence) -> bool {
         if self.rate <= RATE_RANGE_BPS.0 {
             return false;
         }
@@ -527,29 +545,29 @@ impl RateEstimator {
         self.tester.begin(now, rate, evidence)
     }
 
-    fn handle_verdict(&mut self, verdict: Verdict) -> Option<ProbeResult> {
+    fn handle_verdict(&mut self, verdict: LossTestResult) -> Option<ProbeResult> {
         let rate = match verdict {
-            Verdict::Random { arriving } => {
+            LossTestResult::Random { arriving } => {
                 self.random_loss.reset(arriving);
                 self.grow_slowly();
                 return None;
             }
-            Verdict::Bottleneck { rate, arriving } => {
+            LossTestResult::Bottleneck { rate, arriving } => {
                 self.random_loss.reset(arriving);
                 rate
             }
-            Verdict::Below { rate } => rate,
+            LossTestResult::Below { rate } => rate,
         };
         self.is_guess = false;
-        self.bottleneck = Bottleneck::Met;
+        self.bottleneck = BottleneckState::Met;
         self.risen_from = f64::INFINITY;
         self.set(rate);
         Some(ProbeResult::Changed)
     }
 
     /// The carried rate, in bit/s, corrected for random loss.
-    fn carried(&self, interval: Interval) -> f64 {
-        self.random_loss.carried(interval.arriving_bps(), interval.passing_bps())
+    fn carried(&self, interval: MeasurementInterval) -> f64 {
+        self.random_loss.correct_for_loss(interval.arriving_bps(), interval.bounded_send_bps())
     }
 
     fn set(&mut self, rate: f64) {

@@ -11,37 +11,38 @@
 use std::time::Duration;
 
 use association::{
-    ClientAbort, ClientEvent as Association, ConfirmCollector, Cookie, List, Message,
+    AssociationClientEvent as Association, AssociationMessage, ClientHandshakeAbort,
+    ConfirmCollector, ConnectionCookie, CookieList,
 };
 use keys::SharedKey;
 use model::ChannelSubset;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use thiserror::Error;
 
 use super::proof::{is_proven, prove};
-use super::secrets::{self, SecretPair};
+use super::secrets::{self, HandshakeSecrets};
 use super::timing::{
     CONFIRM_TIMEOUT, EXTEND_COLLECT_TIMEOUT, HANDSHAKE_TIMEOUT, MISSING_POLL_INTERVAL,
     MISSING_POLL_TIMEOUT, RETRY_INTERVAL, START_COLLECT_TIMEOUT,
 };
 use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
-use crate::wire::handshake::{Body, Datagram, KeyShare, Nonce};
-use crate::wire::keys::Keys;
-use crate::wire::terms::Terms;
+use crate::wire::handshake::{HandshakeBody, HandshakeDatagram, HandshakeNonce, TunnelKeyShare};
+use crate::wire::keys::TunnelKeys;
+use crate::wire::terms::TunnelTerms;
 
 /// The result of a handshake.
 #[derive(Debug)]
-pub enum ClientEvent {
+pub enum TunnelClientEvent {
     /// Both ends have the keys, and symbols may be sent.
-    Associated(Keys),
+    Associated(TunnelKeys),
     /// It failed. A server does not use its association before it receives a symbol of this client.
-    Failed(ClientFailure),
+    Failed(TunnelClientFailure),
 }
 
 /// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ClientFailure {
+pub enum TunnelClientFailure {
     /// The server has not answered on any channel.
     #[error(
         "the server does not answer on any channel: check that it runs, that its ports are open, and \
@@ -77,25 +78,25 @@ pub enum ClientFailure {
     },
     /// A message violated the protocol.
     #[error(transparent)]
-    Association(#[from] ClientAbort),
+    Association(#[from] ClientHandshakeAbort),
 }
 
 /// The client of one handshake.
 #[derive(Debug)]
-pub struct Client {
-    terms: Terms,
+pub struct TunnelHandshakeClient {
+    terms: TunnelTerms,
     key: Option<SharedKey>,
-    channels: Vec<Channel>,
-    secrets: SecretPair,
-    sets: ChannelSets,
-    phase: Phase,
+    channels: Vec<ClientHandshakeChannel>,
+    secrets: HandshakeSecrets,
+    sets: MemberCandidates,
+    phase: TunnelClientPhase,
     began: Duration,
-    event: Option<ClientEvent>,
+    event: Option<TunnelClientEvent>,
 }
 
 /// The channels from which the members are selected.
 #[derive(Clone, Copy, Debug)]
-struct ChannelSets {
+struct MemberCandidates {
     /// The channels that may be members.
     tried: ChannelSubset,
     /// If an association is extended: its missing channels, one of which must be a member.
@@ -105,7 +106,7 @@ struct ChannelSets {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum TunnelClientPhase {
     /// Cookies are missing, and there have been enough since this time.
     Collecting {
         enough_since: Option<Duration>,
@@ -119,31 +120,31 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Channel {
-    nonce: Nonce,
-    key_share: KeyShare,
+struct ClientHandshakeChannel {
+    nonce: HandshakeNonce,
+    key_share: TunnelKeyShare,
     /// The server's cookie, once it has arrived.
-    cookie: Option<Cookie>,
+    cookie: Option<ConnectionCookie>,
     is_confirmed: bool,
     send_at: Duration,
 }
 
-impl Client {
+impl TunnelHandshakeClient {
     /// A client that starts now. With a `key`, both ends prove that they have it.
     ///
     /// # Errors
     /// If the random source fails.
     pub fn new(
-        terms: Terms,
+        terms: TunnelTerms,
         key: Option<SharedKey>,
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
         now: Duration,
     ) -> Result<Self, RandomError> {
         let (secrets, key_shares) = secrets::split_secrets(terms.channels(), generator)?;
         let mut channels = Vec::with_capacity(key_shares.len());
         for key_share in key_shares {
-            let nonce = Nonce::new(generator.array()?);
-            channels.push(Channel {
+            let nonce = HandshakeNonce::new(generator.array()?);
+            channels.push(ClientHandshakeChannel {
                 nonce,
                 key_share,
                 cookie: None,
@@ -156,12 +157,12 @@ impl Client {
             key,
             channels,
             secrets,
-            sets: ChannelSets {
+            sets: MemberCandidates {
                 tried: terms.all(),
                 missing: ChannelSubset::EMPTY,
                 needed: ChannelSubset::EMPTY,
             },
-            phase: Phase::Collecting { enough_since: None },
+            phase: TunnelClientPhase::Collecting { enough_since: None },
             began: now,
             event: None,
         })
@@ -203,19 +204,22 @@ impl Client {
             return;
         }
         let Some(known) = self.channels.get_mut(channel) else { return };
-        let Ok(datagram) = Datagram::parse(bytes) else { return };
+        let Ok(datagram) = HandshakeDatagram::parse(bytes) else { return };
         if datagram.nonce != known.nonce || !is_proven(self.key.as_ref(), channel, bytes) {
             return;
         }
         match (datagram.body, &mut self.phase) {
             // The server's cookie changes with its period. The first one is kept.
-            (Body::Cookie { cookie }, Phase::Collecting { .. }) => {
+            (HandshakeBody::Cookie { cookie }, TunnelClientPhase::Collecting { .. }) => {
                 known.cookie.get_or_insert(cookie);
             }
-            (Body::Confirm { list }, Phase::Confirming { members, association }) => {
-                let Some(place) = ConfiguredIndex(channel).among(*members) else { return };
+            (
+                HandshakeBody::Confirm { list },
+                TunnelClientPhase::Confirming { members, association },
+            ) => {
+                let Some(place) = ConfiguredIndex(channel).live_index(*members) else { return };
                 known.is_confirmed = true;
-                association.handle_message(place.0, &Message::Confirm(list), now);
+                association.handle_message(place.0, &AssociationMessage::Confirm(list), now);
             }
             _ => return,
         }
@@ -224,12 +228,12 @@ impl Client {
 
     /// Fails at the deadline, and continues without channels that have not answered in time.
     pub fn handle_timeout(&mut self, now: Duration) {
-        if let Phase::Confirming { association, .. } = &mut self.phase {
+        if let TunnelClientPhase::Confirming { association, .. } = &mut self.phase {
             association.handle_timeout(now);
         }
         self.advance(now);
-        if matches!(self.phase, Phase::Collecting { .. }) && now >= self.deadline() {
-            self.end(ClientEvent::Failed(self.no_answer()));
+        if matches!(self.phase, TunnelClientPhase::Collecting { .. }) && now >= self.deadline() {
+            self.end(TunnelClientEvent::Failed(self.no_answer()));
         }
     }
 
@@ -248,13 +252,13 @@ impl Client {
     /// runs.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let deadline = match &self.phase {
-            Phase::Collecting { enough_since } => {
+            TunnelClientPhase::Collecting { enough_since } => {
                 let timeout =
                     enough_since.map(|since| since.saturating_add(self.collect_timeout()));
                 timeout.map_or(self.deadline(), |timeout| timeout.min(self.deadline()))
             }
-            Phase::Confirming { association, .. } => association.poll_timeout()?,
-            Phase::Over => return None,
+            TunnelClientPhase::Confirming { association, .. } => association.poll_timeout()?,
+            TunnelClientPhase::Over => return None,
         };
         let pending = (0..self.channels.len()).filter(|&index| self.is_unanswered(index));
         let repeats = pending.map(|index| self.channels[index].send_at);
@@ -262,7 +266,7 @@ impl Client {
     }
 
     /// The result of the handshake, once.
-    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+    pub fn poll_event(&mut self) -> Option<TunnelClientEvent> {
         self.event.take()
     }
 
@@ -301,7 +305,7 @@ impl Client {
     /// Advances the handshake as far as possible.
     fn advance(&mut self, now: Duration) {
         let (is_enough, answered) = (self.is_enough(), self.answered());
-        if let Phase::Collecting { enough_since } = &mut self.phase {
+        if let TunnelClientPhase::Collecting { enough_since } = &mut self.phase {
             *enough_since = is_enough.then(|| enough_since.unwrap_or(now));
             if let Some(since) = *enough_since
                 && (answered == self.sets.tried
@@ -310,16 +314,16 @@ impl Client {
                 self.send_list(answered, now);
             }
         }
-        while let Phase::Confirming { association, members } = &mut self.phase
+        while let TunnelClientPhase::Confirming { association, members } = &mut self.phase
             && let Some(event) = association.poll_event()
         {
             let members = *members;
             match event {
                 Association::Associated { .. } => {
-                    self.end(ClientEvent::Associated(self.keys(members)));
+                    self.end(TunnelClientEvent::Associated(self.keys(members)));
                 }
                 Association::Aborted { reason } => {
-                    self.end(ClientEvent::Failed(self.failure(members, reason)));
+                    self.end(TunnelClientEvent::Failed(self.failure(members, reason)));
                 }
             }
         }
@@ -338,58 +342,58 @@ impl Client {
         let has_choice = self.terms.min_channels() < self.terms.channels();
         let soon = if has_choice { now.saturating_add(CONFIRM_TIMEOUT) } else { most };
         let cookies = members.iter().filter_map(|channel| self.channels[channel].cookie).collect();
-        match List::new(self.terms.wire(members), cookies) {
+        match CookieList::new(self.terms.association_terms(members), cookies) {
             Ok(list) => {
                 let mut association = ConfirmCollector::new(list, soon.min(most));
                 association.handle_timeout(now);
-                self.phase = Phase::Confirming { members, association };
+                self.phase = TunnelClientPhase::Confirming { members, association };
                 // The List is due on all members.
                 members.iter().for_each(|channel| self.channels[channel].send_at = now);
             }
-            Err(error) => self.end(ClientEvent::Failed(self.failure(members, error.into()))),
+            Err(error) => self.end(TunnelClientEvent::Failed(self.failure(members, error.into()))),
         }
     }
 
-    fn end(&mut self, event: ClientEvent) {
-        self.phase = Phase::Over;
+    fn end(&mut self, event: TunnelClientEvent) {
+        self.phase = TunnelClientPhase::Over;
         self.event = Some(event);
     }
 
     /// Whether a channel has a datagram that was not answered.
     fn is_unanswered(&self, channel: usize) -> bool {
         match &self.phase {
-            Phase::Collecting { .. } => {
+            TunnelClientPhase::Collecting { .. } => {
                 let is_asked =
                     !self.extends() || self.is_answered() || self.sets.missing.contains(channel);
                 is_asked
                     && self.sets.tried.contains(channel)
                     && self.channels[channel].cookie.is_none()
             }
-            Phase::Confirming { members, association } => {
-                let place = ConfiguredIndex(channel).among(*members);
+            TunnelClientPhase::Confirming { members, association } => {
+                let place = ConfiguredIndex(channel).live_index(*members);
                 place.is_some_and(|place| association.is_unanswered(place.0))
             }
-            Phase::Over => false,
+            TunnelClientPhase::Over => false,
         }
     }
 
     fn datagram(&self, index: usize) -> Vec<u8> {
         let channel = &self.channels[index];
         let body = match &self.phase {
-            Phase::Confirming { association, .. } if self.is_unanswered(index) => {
+            TunnelClientPhase::Confirming { association, .. } if self.is_unanswered(index) => {
                 let list = association.list().clone();
-                Body::List { key_share: channel.key_share.clone(), list }
+                HandshakeBody::List { key_share: channel.key_share.clone(), list }
             }
-            _ => Body::Hello,
+            _ => HandshakeBody::Hello,
         };
-        let mut bytes = Datagram { nonce: channel.nonce, body }.encode();
+        let mut bytes = HandshakeDatagram { nonce: channel.nonce, body }.encode();
         prove(self.key.as_ref(), index, &mut bytes);
         bytes
     }
 
-    fn keys(&self, members: ChannelSubset) -> Keys {
+    fn keys(&self, members: ChannelSubset) -> TunnelKeys {
         let (channels, tags) = (self.terms.channels(), self.terms.tags());
-        Keys {
+        TunnelKeys {
             outgoing: self.secrets.to_server.direction(channels, tags),
             incoming: self.secrets.to_client.direction(channels, tags),
             floor: self.terms.floor(),
@@ -397,28 +401,32 @@ impl Client {
         }
     }
 
-    fn no_answer(&self) -> ClientFailure {
+    fn no_answer(&self) -> TunnelClientFailure {
         let answered = self.answered();
         if answered.is_empty() {
-            return ClientFailure::Silent;
+            return TunnelClientFailure::Silent;
         }
         let silent = self.sets.tried.iter().filter(|channel| !answered.contains(*channel));
         let (min_channels, all) = (self.terms.min_channels(), self.terms.channels());
-        ClientFailure::NoAnswer { channels: silent.collect(), min_channels, all }
+        TunnelClientFailure::NoAnswer { channels: silent.collect(), min_channels, all }
     }
 
-    fn failure(&self, members: ChannelSubset, mut reason: ClientAbort) -> ClientFailure {
-        if reason == ClientAbort::TimedOut {
+    fn failure(
+        &self,
+        members: ChannelSubset,
+        mut reason: ClientHandshakeAbort,
+    ) -> TunnelClientFailure {
+        if reason == ClientHandshakeAbort::TimedOut {
             let unconfirmed =
                 members.iter().filter(|&channel| !self.channels[channel].is_confirmed);
-            return ClientFailure::NoConfirm {
+            return TunnelClientFailure::NoConfirm {
                 channels: unconfirmed.collect(),
                 members: members.len(),
             };
         }
         // The association counts the members; the report is of configured channels.
         if let Some(channel) = reason.channel_mut()
-            && let Some(ConfiguredIndex(configured)) = LiveIndex(*channel).of(members)
+            && let Some(ConfiguredIndex(configured)) = LiveIndex(*channel).configured_index(members)
         {
             *channel = configured;
         }
@@ -448,13 +456,16 @@ mod tests {
 
     #[test]
     fn messages_count_channels_from_1() {
-        let no_answer =
-            |min_channels| ClientFailure::NoAnswer { channels: vec![0, 2], min_channels, all: 3 };
+        let no_answer = |min_channels| TunnelClientFailure::NoAnswer {
+            channels: vec![0, 2],
+            min_channels,
+            all: 3,
+        };
         let said = no_answer(3).to_string();
         assert!(said.contains("not answer on channels 1, 3: all channels must work, "), "{said}");
         let said = no_answer(2).to_string();
         assert!(said.contains("channels 1, 3: 2 of 3 channels must work, "), "{said}");
-        let said = ClientFailure::NoConfirm { channels: vec![1], members: 3 }.to_string();
+        let said = TunnelClientFailure::NoConfirm { channels: vec![1], members: 3 }.to_string();
         assert!(said.contains("does not confirm on channel 2: its settings differ"), "{said}");
     }
 }

@@ -10,38 +10,38 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use association::Cookie;
+use association::ConnectionCookie;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::timing::HANDSHAKE_TIMEOUT;
-use crate::wire::handshake::Nonce;
+use crate::wire::handshake::HandshakeNonce;
 
 /// The maximum lifetime of a cookie.
 pub(super) const LIFETIME: Duration = HANDSHAKE_TIMEOUT.saturating_mul(2);
 
 /// Computes and verifies cookies.
-pub(super) struct Cookies {
+pub(super) struct CookieAuthenticator {
     code: Hmac<Sha256>,
 }
 
 /// The holder of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct CookieHolder {
     pub(super) channel: usize,
     pub(super) address: SocketAddr,
-    pub(super) nonce: Nonce,
+    pub(super) nonce: HandshakeNonce,
 }
 
-impl Cookies {
+impl CookieAuthenticator {
     /// Draws a new secret.
     ///
     /// # Errors
     /// If the random source fails.
-    pub(super) fn new(generator: &mut Generator) -> Result<Self, RandomError> {
+    pub(super) fn new(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
         let mut secret = Zeroizing::new([0; 32]);
         generator.fill(&mut *secret)?;
         let code = Hmac::new_from_slice(&*secret).expect("keys of any length are taken");
@@ -49,25 +49,30 @@ impl Cookies {
     }
 
     /// The holder's cookie.
-    pub(super) fn make(&self, holder: Holder, now: Duration) -> Cookie {
+    pub(super) fn generate(&self, holder: CookieHolder, now: Duration) -> ConnectionCookie {
         self.make_in(holder, period(now))
     }
 
     /// Whether a cookie is the holder's and still valid.
-    pub(super) fn has_valid_token(&self, holder: Holder, cookie: &Cookie, now: Duration) -> bool {
+    pub(super) fn is_valid(
+        &self,
+        holder: CookieHolder,
+        cookie: &ConnectionCookie,
+        now: Duration,
+    ) -> bool {
         let current = period(now);
         let periods = [Some(current), current.checked_sub(1)].into_iter().flatten();
         let mut own = periods.map(|period| self.make_in(holder, period));
         own.any(|own| bool::from(own.ct_eq(cookie)))
     }
 
-    fn make_in(&self, holder: Holder, period: u64) -> Cookie {
+    fn make_in(&self, holder: CookieHolder, period: u64) -> ConnectionCookie {
         let digest = self.digest(holder, period);
         let (cookie, _) = digest.split_first_chunk().expect("a digest is longer than a cookie");
-        Cookie::new(*cookie)
+        ConnectionCookie::new(*cookie)
     }
 
-    fn digest(&self, holder: Holder, period: u64) -> [u8; 32] {
+    fn digest(&self, holder: CookieHolder, period: u64) -> [u8; 32] {
         let mut code = self.code.clone();
         let channel = u8::try_from(holder.channel).expect("at most 16 channels");
         let ip = match holder.address.ip() {
@@ -83,9 +88,9 @@ impl Cookies {
     }
 }
 
-impl fmt::Debug for Cookies {
+impl fmt::Debug for CookieAuthenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cookies(..)")
+        f.write_str("CookieAuthenticator(..)")
     }
 }
 
@@ -99,31 +104,32 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1009);
 
-    fn holder() -> Holder {
+    fn holder() -> CookieHolder {
         let address = "192.0.2.1:9".parse().unwrap();
-        Holder { channel: 2, address, nonce: Nonce::new([1; 8]) }
+        CookieHolder { channel: 2, address, nonce: HandshakeNonce::new([1; 8]) }
     }
 
     #[test]
     fn a_cookie_is_valid_for_its_holder_and_a_limited_time() {
-        let cookies = Cookies::new(&mut Generator::seeded().unwrap()).unwrap();
-        let cookie = cookies.make(holder(), NOW);
-        let good = |holder, now| cookies.has_valid_token(holder, &cookie, now);
+        let cookies = CookieAuthenticator::new(&mut RandomGenerator::seeded().unwrap()).unwrap();
+        let cookie = cookies.generate(holder(), NOW);
+        let good = |holder, now| cookies.is_valid(holder, &cookie, now);
         assert!(good(holder(), NOW));
         assert!(good(holder(), NOW + HANDSHAKE_TIMEOUT));
         assert!(!good(holder(), NOW + LIFETIME));
-        assert!(!good(Holder { channel: 3, ..holder() }, NOW));
-        assert!(!good(Holder { nonce: Nonce::new([2; 8]), ..holder() }, NOW));
-        let elsewhere = |address: &str| Holder { address: address.parse().unwrap(), ..holder() };
+        assert!(!good(CookieHolder { channel: 3, ..holder() }, NOW));
+        assert!(!good(CookieHolder { nonce: HandshakeNonce::new([2; 8]), ..holder() }, NOW));
+        let elsewhere =
+            |address: &str| CookieHolder { address: address.parse().unwrap(), ..holder() };
         assert!(!good(elsewhere("192.0.2.2:9"), NOW));
         assert!(!good(elsewhere("192.0.2.1:10"), NOW));
     }
 
     #[test]
     fn another_server_has_others() {
-        let mut generator = Generator::seeded().unwrap();
-        let [one, other] = [(); 2].map(|()| Cookies::new(&mut generator).unwrap());
-        let cookie = one.make(holder(), NOW);
-        assert!(!other.has_valid_token(holder(), &cookie, NOW));
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let [one, other] = [(); 2].map(|()| CookieAuthenticator::new(&mut generator).unwrap());
+        let cookie = one.generate(holder(), NOW);
+        assert!(!other.is_valid(holder(), &cookie, NOW));
     }
 }

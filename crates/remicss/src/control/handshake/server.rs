@@ -14,24 +14,27 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use association::{
-    COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer as Association, List,
-    Message, Protocol, ServerAbort, ServerEvent as AssociationEvent, SharingScheme, TermsPolicy,
+    AssociationMessage, AssociationProtocol, AssociationServerEvent as AssociationEvent,
+    COOKIE_LEN, ConnectionCookie, CookieList, HandshakeServer as Association,
+    HandshakeServerConfig, PendingConnectionId, ServerHandshakeAbort, SharingScheme, TermsPolicy,
 };
 use keys::SharedKey;
 use model::ChannelSubset;
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use thiserror::Error;
 
-use super::cookies::{Cookies, Holder, LIFETIME};
+use super::cookies::{CookieAuthenticator, CookieHolder, LIFETIME};
 use super::proof::{is_proven, prove};
-use super::secrets::{self, SecretPair};
+use super::secrets::{self, HandshakeSecrets};
 use super::timing::{ANSWERS_PER_SECOND, HANDSHAKE_TIMEOUT};
-use crate::control::peer_address::{is_same, is_same_ip};
+use crate::control::peer_address::{is_same_address, is_same_ip};
 use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
-use crate::wire::handshake::{Body, Datagram, KeyShare, Request};
-use crate::wire::keys::Keys;
-use crate::wire::options::Options;
-use crate::wire::terms::Terms;
+use crate::wire::handshake::{
+    HandshakeBody, HandshakeDatagram, HandshakeRequestKind, TunnelKeyShare,
+};
+use crate::wire::keys::TunnelKeys;
+use crate::wire::options::TunnelOptionBits;
+use crate::wire::terms::TunnelTerms;
 
 /// The maximum number of Lists that wait on one channel. A client that restarts repeatedly has
 /// about ten before the first times out.
@@ -70,7 +73,7 @@ pub enum ClientIdentity {
 
 /// Why a server cannot be created.
 #[derive(Clone, Copy, Debug, Error)]
-pub enum ServerError {
+pub enum TunnelServerError {
     /// The number of addresses is not that of the channels.
     #[error("{addresses} addresses of the client for {channels} channels")]
     Addresses {
@@ -86,7 +89,7 @@ pub enum ServerError {
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct HandshakeReply {
     /// The channel's index.
     pub channel: usize,
     /// The address to send to.
@@ -97,12 +100,12 @@ pub struct Reply {
 
 /// The events of a server.
 #[derive(Debug)]
-pub enum ServerEvent {
+pub enum TunnelServerEvent {
     /// A client has associated, or associated again. It may have given up since, so an existing
     /// association continues until a symbol under these keys verifies.
     Associated {
         /// The keys.
-        keys: Keys,
+        keys: TunnelKeys,
         /// The client's address on each channel, all zeros on channels that are not members.
         addresses: Vec<SocketAddr>,
     },
@@ -111,20 +114,20 @@ pub enum ServerEvent {
         /// The channel's index, if it concerns one channel.
         channel: Option<usize>,
         /// Why.
-        reason: ServerRefusal,
+        reason: TunnelClientRefusal,
     },
 }
 
 /// Why a client was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ServerRefusal {
+pub enum TunnelClientRefusal {
     /// Its terms differ from this server's.
     #[error("the client has {0}")]
     Terms(TermsMismatch),
     /// The Lists do not agree, or did not arrive in time.
     #[error(transparent)]
-    Association(#[from] ServerAbort),
+    Association(#[from] ServerHandshakeAbort),
     /// A key share was changed.
     #[error("a share of the points was changed on its way")]
     KeyShares,
@@ -155,83 +158,83 @@ pub enum TermsMismatch {
 
 /// The server of all handshakes.
 #[derive(Debug)]
-pub struct Server {
-    terms: Terms,
+pub struct TunnelHandshakeServer {
+    terms: TunnelTerms,
     peer: ClientIdentity,
-    cookies: Cookies,
-    channels: Vec<Channel>,
+    cookies: CookieAuthenticator,
+    channels: Vec<ServerHandshakeChannel>,
     association: Association,
     /// Lists that wait for the others, by their own cookie.
-    pending: HashMap<[u8; COOKIE_LEN], PendingList>,
+    pending: HashMap<[u8; COOKIE_LEN], PendingCookieList>,
     /// The own cookie of each connection of the association.
-    connections: HashMap<ConnectionId, [u8; COOKIE_LEN]>,
+    connections: HashMap<PendingConnectionId, [u8; COOKIE_LEN]>,
     opened: u64,
-    recent: VecDeque<Recent>,
+    recent: VecDeque<RecentAssociation>,
     /// The refusals that concern all channels.
-    refusals: RefusalLog,
-    replies: VecDeque<Reply>,
-    events: VecDeque<ServerEvent>,
+    refusals: ClientRefusalLog,
+    replies: VecDeque<HandshakeReply>,
+    events: VecDeque<TunnelServerEvent>,
     now: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Channel {
+struct ServerHandshakeChannel {
     pending: usize,
-    hellos: RateLimiter,
-    lists: RateLimiter,
+    hellos: HandshakeRateLimiter,
+    lists: HandshakeRateLimiter,
     /// The number of queued replies on this channel.
     replies: usize,
-    refusals: RefusalLog,
+    refusals: ClientRefusalLog,
 }
 
 /// A rate limiter that allows datagrams at regular intervals. With a number for each tenth of a
 /// second, an attacker could use up each tenth at its start, and a client that repeats at the same
 /// interval would always be too late.
 #[derive(Debug, Default)]
-struct RateLimiter {
+struct HandshakeRateLimiter {
     spent: Duration,
 }
 
 /// The refusals that were reported recently, and when.
 #[derive(Debug, Default)]
-struct RefusalLog(Vec<(ServerRefusal, Duration)>);
+struct ClientRefusalLog(Vec<(TunnelClientRefusal, Duration)>);
 
 /// A List that has arrived on one channel, and waits for the others.
 #[derive(Debug)]
-struct PendingList {
-    connection: ConnectionId,
-    holder: Holder,
-    key_share: KeyShare,
-    list: List,
+struct PendingCookieList {
+    connection: PendingConnectionId,
+    holder: CookieHolder,
+    key_share: TunnelKeyShare,
+    list: CookieList,
 }
 
 /// An association whose cookies may still be valid.
 #[derive(Debug)]
-struct Recent {
-    list: List,
+struct RecentAssociation {
+    list: CookieList,
     /// The members' holders, by [`LiveIndex`].
-    holders: Vec<Holder>,
+    holders: Vec<CookieHolder>,
     until: Duration,
 }
 
-impl Server {
+impl TunnelHandshakeServer {
     /// A server that accepts these terms, or a higher floor, from this client.
     ///
     /// # Errors
     /// Unless there is an address for each channel, or if the random source fails.
     pub fn new(
-        terms: Terms,
+        terms: TunnelTerms,
         peer: ClientIdentity,
-        generator: &mut Generator,
-    ) -> Result<Self, ServerError> {
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, TunnelServerError> {
         let channels = terms.channels();
         if let Some(addresses) = peer.addresses()
             && addresses.len() != usize::from(channels)
         {
-            return Err(ServerError::Addresses { addresses: addresses.len(), channels });
+            return Err(TunnelServerError::Addresses { addresses: addresses.len(), channels });
         }
         let policy = TermsPolicy {
-            protocols: vec![Protocol::ReMicssDatagrams],
+            protocols: vec![AssociationProtocol::ReMicssDatagrams],
             schemes: vec![SharingScheme::Shamir],
             min_threshold: terms.floor(),
             max_channels: channels,
@@ -242,9 +245,9 @@ impl Server {
         Ok(Self {
             terms,
             peer,
-            cookies: Cookies::new(generator)?,
-            channels: (0..channels).map(|_| Channel::default()).collect(),
-            association: Association::new(HandshakeConfig {
+            cookies: CookieAuthenticator::new(generator)?,
+            channels: (0..channels).map(|_| ServerHandshakeChannel::default()).collect(),
+            association: Association::new(HandshakeServerConfig {
                 max_pending,
                 timeout: HANDSHAKE_TIMEOUT,
                 quorum_timeout: None,
@@ -254,7 +257,7 @@ impl Server {
             connections: HashMap::new(),
             opened: 0,
             recent: VecDeque::new(),
-            refusals: RefusalLog::default(),
+            refusals: ClientRefusalLog::default(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             now: Duration::ZERO,
@@ -280,9 +283,9 @@ impl Server {
         };
         // The cheapest check comes first, and the proof before the rate limit: a sender without the
         // key does not use it up.
-        let budget = match Request::of(bytes) {
-            Some(Request::Hello) => &mut known.hellos,
-            Some(Request::List) => &mut known.lists,
+        let budget = match HandshakeRequestKind::of(bytes) {
+            Some(HandshakeRequestKind::Hello) => &mut known.hellos,
+            Some(HandshakeRequestKind::List) => &mut known.lists,
             None => return,
         };
         if !self.peer.may_send_from(channel, from)
@@ -291,14 +294,14 @@ impl Server {
         {
             return;
         }
-        let Ok(Datagram { nonce, body }) = Datagram::parse(bytes) else {
+        let Ok(HandshakeDatagram { nonce, body }) = HandshakeDatagram::parse(bytes) else {
             return;
         };
-        let holder = Holder { channel, address: from, nonce };
+        let holder = CookieHolder { channel, address: from, nonce };
         match body {
-            Body::Hello => self.answer_hello(holder),
-            Body::List { key_share, list } => self.read_list(holder, key_share, list),
-            Body::Cookie { .. } | Body::Confirm { .. } => {}
+            HandshakeBody::Hello => self.answer_hello(holder),
+            HandshakeBody::List { key_share, list } => self.read_list(holder, key_share, list),
+            HandshakeBody::Cookie { .. } | HandshakeBody::Confirm { .. } => {}
         }
     }
 
@@ -319,47 +322,47 @@ impl Server {
     }
 
     /// The next datagram to send. Call it until it returns `None`.
-    pub fn poll_transmit(&mut self) -> Option<Reply> {
+    pub fn poll_transmit(&mut self) -> Option<HandshakeReply> {
         let reply = self.replies.pop_front()?;
         self.channels[reply.channel].replies -= 1;
         Some(reply)
     }
 
     /// The next event. Call it until it returns `None`.
-    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+    pub fn poll_event(&mut self) -> Option<TunnelServerEvent> {
         self.events.pop_front()
     }
 
-    fn answer_hello(&mut self, holder: Holder) {
-        let cookie = self.cookies.make(holder, self.now);
-        self.reply(holder, Body::Cookie { cookie });
+    fn answer_hello(&mut self, holder: CookieHolder) {
+        let cookie = self.cookies.generate(holder, self.now);
+        self.reply(holder, HandshakeBody::Cookie { cookie });
     }
 
-    fn read_list(&mut self, holder: Holder, key_share: KeyShare, list: List) {
-        let place = ConfiguredIndex(holder.channel).among(members(&list));
+    fn read_list(&mut self, holder: CookieHolder, key_share: TunnelKeyShare, list: CookieList) {
+        let place = ConfiguredIndex(holder.channel).live_index(members(&list));
         let Some(own) = place.and_then(|place| list.cookies().get(place.0)).copied() else {
             return;
         };
         if let Some(recent) = self.recent.iter().find(|recent| recent.used(holder.channel, &own)) {
-            if recent.holders.contains(&holder) && recent.list.matches(&list) {
-                self.reply(holder, Body::Confirm { list });
+            if recent.holders.contains(&holder) && recent.list.ct_matches(&list) {
+                self.reply(holder, HandshakeBody::Confirm { list });
             }
             return;
         }
         if let Some(known) = self.pending.get(own.as_bytes()) {
             // A second, different List is ignored.
-            if known.holder != holder || !known.list.matches(&list) {
+            if known.holder != holder || !known.list.ct_matches(&list) {
                 return;
             }
         } else {
-            if !self.cookies.has_valid_token(holder, &own, self.now) {
+            if !self.cookies.is_valid(holder, &own, self.now) {
                 return;
             }
             if let Err(reason) = self.check(holder.channel, &list) {
                 return self.refuse(Some(holder.channel), reason);
             }
-            let new = PendingList {
-                connection: ConnectionId(self.opened),
+            let new = PendingCookieList {
+                connection: PendingConnectionId(self.opened),
                 holder,
                 key_share,
                 list: list.clone(),
@@ -370,19 +373,19 @@ impl Server {
     }
 
     /// Whether a List with a valid cookie can be accepted.
-    fn check(&self, channel: usize, list: &List) -> Result<(), ServerRefusal> {
-        self.compare(list.terms()).map_err(ServerRefusal::Terms)?;
+    fn check(&self, channel: usize, list: &CookieList) -> Result<(), TunnelClientRefusal> {
+        self.compare(list.terms()).map_err(TunnelClientRefusal::Terms)?;
         if self.channels[channel].pending >= MAX_PENDING || self.recent.len() >= MAX_RECENT {
-            return Err(ServerRefusal::TooMany);
+            return Err(TunnelClientRefusal::TooMany);
         }
         Ok(())
     }
 
-    fn compare(&self, theirs: association::Terms) -> Result<(), TermsMismatch> {
-        let is_known = theirs.protocol() == Protocol::ReMicssDatagrams
+    fn compare(&self, theirs: association::AssociationTerms) -> Result<(), TermsMismatch> {
+        let is_known = theirs.protocol() == AssociationProtocol::ReMicssDatagrams
             && theirs.scheme() == SharingScheme::Shamir;
-        let options = Options::parse(theirs.options()).filter(|_| is_known);
-        let Some(Options { tags, channels, members }) = options else {
+        let options = TunnelOptionBits::parse(theirs.options()).filter(|_| is_known);
+        let Some(TunnelOptionBits { tags, channels, members }) = options else {
             return Err(TermsMismatch::Protocol);
         };
         if members.len() != usize::from(theirs.channels()) {
@@ -400,7 +403,7 @@ impl Server {
         }
     }
 
-    fn open(&mut self, own: Cookie, new: PendingList) {
+    fn open(&mut self, own: ConnectionCookie, new: PendingCookieList) {
         // It is not full, as no channel's part of it is, and neither identifier nor cookie is in
         // it.
         if self.association.open(new.connection, own, self.now).is_ok() {
@@ -413,16 +416,16 @@ impl Server {
 
     /// Passes a List to the association once all connections that it names are pending, for those
     /// that have delivered the same List. Before that, the association would reject it.
-    fn deliver(&mut self, list: &List) {
+    fn deliver(&mut self, list: &CookieList) {
         let named = list.cookies().iter().map(|cookie| self.pending.get(cookie.as_bytes()));
-        let Some(named) = named.collect::<Option<Vec<&PendingList>>>() else {
+        let Some(named) = named.collect::<Option<Vec<&PendingCookieList>>>() else {
             return;
         };
-        let same = named.iter().filter(|pending| pending.list.matches(list));
+        let same = named.iter().filter(|pending| pending.list.ct_matches(list));
         let connections: Vec<_> = same.map(|pending| pending.connection).collect();
         for connection in connections {
             // A connection that was aborted because of another's List is ignored.
-            let message = Message::List(list.clone());
+            let message = AssociationMessage::List(list.clone());
             let _ = self.association.handle_message(connection, &message, self.now);
         }
         self.follow();
@@ -442,7 +445,7 @@ impl Server {
                 }
                 AssociationEvent::Associated { list, connections } => {
                     let members = connections.into_iter().flatten();
-                    let members: Vec<PendingList> =
+                    let members: Vec<PendingCookieList> =
                         members.filter_map(|id| self.close(id)).collect();
                     self.associate(list, &members);
                 }
@@ -450,35 +453,40 @@ impl Server {
         }
     }
 
-    fn close(&mut self, id: ConnectionId) -> Option<PendingList> {
+    fn close(&mut self, id: PendingConnectionId) -> Option<PendingCookieList> {
         let gone = self.pending.remove(&self.connections.remove(&id)?)?;
         self.channels[gone.holder.channel].pending -= 1;
         Some(gone)
     }
 
     /// All channels that a List names have delivered it. `members` are in its order.
-    fn associate(&mut self, list: List, members: &[PendingList]) {
+    fn associate(&mut self, list: CookieList, members: &[PendingCookieList]) {
         let shares = members.iter().map(|member| &member.key_share);
         let Ok(secrets) = secrets::join_secrets(shares) else {
-            return self.refuse(None, ServerRefusal::KeyShares);
+            return self.refuse(None, TunnelClientRefusal::KeyShares);
         };
-        let holders: Vec<Holder> = members.iter().map(|member| member.holder).collect();
+        let holders: Vec<CookieHolder> = members.iter().map(|member| member.holder).collect();
         // This event must not be lost, or a confirmed client would be associated alone. There are
         // at most `MAX_RECENT`. Lost Confirms are sent again when the List is repeated.
-        self.events.push_back(ServerEvent::Associated {
+        self.events.push_back(TunnelServerEvent::Associated {
             keys: self.keys(&list, members, &secrets),
             addresses: self.addresses(members),
         });
         for &holder in &holders {
-            self.reply(holder, Body::Confirm { list: list.clone() });
+            self.reply(holder, HandshakeBody::Confirm { list: list.clone() });
         }
         let until = self.now.saturating_add(LIFETIME);
-        self.recent.push_back(Recent { list, holders, until });
+        self.recent.push_back(RecentAssociation { list, holders, until });
     }
 
-    fn keys(&self, list: &List, members: &[PendingList], secrets: &SecretPair) -> Keys {
+    fn keys(
+        &self,
+        list: &CookieList,
+        members: &[PendingCookieList],
+        secrets: &HandshakeSecrets,
+    ) -> TunnelKeys {
         let (channels, tags) = (self.terms.channels(), self.terms.tags());
-        Keys {
+        TunnelKeys {
             outgoing: secrets.to_client.direction(channels, tags),
             incoming: secrets.to_server.direction(channels, tags),
             floor: list.terms().threshold(),
@@ -487,29 +495,29 @@ impl Server {
     }
 
     /// The client's address for each channel.
-    fn addresses(&self, members: &[PendingList]) -> Vec<SocketAddr> {
+    fn addresses(&self, members: &[PendingCookieList]) -> Vec<SocketAddr> {
         let mut addresses = vec![UNSPECIFIED; self.channels.len()];
-        for PendingList { holder, .. } in members {
+        for PendingCookieList { holder, .. } in members {
             addresses[holder.channel] = holder.address;
         }
         addresses
     }
 
-    fn reply(&mut self, to: Holder, body: Body) {
+    fn reply(&mut self, to: CookieHolder, body: HandshakeBody) {
         let queued = &mut self.channels[to.channel].replies;
         if *queued < MAX_QUEUED {
             *queued += 1;
-            let mut bytes = Datagram { nonce: to.nonce, body }.encode();
+            let mut bytes = HandshakeDatagram { nonce: to.nonce, body }.encode();
             prove(self.peer.key(), to.channel, &mut bytes);
-            self.replies.push_back(Reply { channel: to.channel, to: to.address, bytes });
+            self.replies.push_back(HandshakeReply { channel: to.channel, to: to.address, bytes });
         }
     }
 
-    fn refuse(&mut self, channel: Option<usize>, reason: ServerRefusal) {
+    fn refuse(&mut self, channel: Option<usize>, reason: TunnelClientRefusal) {
         let refusals =
             channel.map_or(&mut self.refusals, |channel| &mut self.channels[channel].refusals);
         if self.events.len() < MAX_QUEUED && refusals.is_due(reason, self.now) {
-            self.events.push_back(ServerEvent::Refused { channel, reason });
+            self.events.push_back(TunnelServerEvent::Refused { channel, reason });
         }
     }
 }
@@ -532,12 +540,12 @@ impl ClientIdentity {
     fn may_send_from(&self, channel: usize, from: SocketAddr) -> bool {
         self.addresses().is_none_or(|addresses| {
             let peer = addresses[channel];
-            if peer.port() == 0 { is_same_ip(peer, from) } else { is_same(peer, from) }
+            if peer.port() == 0 { is_same_ip(peer, from) } else { is_same_address(peer, from) }
         })
     }
 }
 
-impl RateLimiter {
+impl HandshakeRateLimiter {
     fn take(&mut self, now: Duration) -> bool {
         let spent = self.spent.max(now.saturating_sub(MAX_BURST));
         let is_enough = spent <= now;
@@ -546,9 +554,9 @@ impl RateLimiter {
     }
 }
 
-impl RefusalLog {
+impl ClientRefusalLog {
     /// Whether a refusal is to be reported now. Records it if so.
-    fn is_due(&mut self, reason: ServerRefusal, now: Duration) -> bool {
+    fn is_due(&mut self, reason: TunnelClientRefusal, now: Duration) -> bool {
         self.0.retain(|(_, since)| now.saturating_sub(*since) < LOG_INTERVAL);
         let is_news =
             self.0.len() < MAX_LOGGED && self.0.iter().all(|(refusals, _)| *refusals != reason);
@@ -559,8 +567,8 @@ impl RefusalLog {
     }
 }
 
-impl Recent {
-    fn used(&self, channel: usize, cookie: &Cookie) -> bool {
+impl RecentAssociation {
+    fn used(&self, channel: usize, cookie: &ConnectionCookie) -> bool {
         let place = self.list.position(cookie).map(LiveIndex);
         place.is_some_and(|place| self.holders[place.0].channel == channel)
     }
@@ -568,7 +576,7 @@ impl Recent {
 
 /// The members of a List; none if its terms are not a tunnel's, or their number is not that of its
 /// cookies.
-fn members(list: &List) -> ChannelSubset {
-    let members = Options::parse(list.terms().options()).map(|options| options.members);
+fn members(list: &CookieList) -> ChannelSubset {
+    let members = TunnelOptionBits::parse(list.terms().options()).map(|options| options.members);
     members.filter(|members| members.len() == list.cookies().len()).unwrap_or_default()
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::endpoint::event::PacketSink;
-use crate::recv::deliver::{ControlShare, Deliver};
-use crate::wire::datagram::Kind;
+use crate::recv::symbol_sink::{ControlShare, SymbolSink};
+use crate::wire::datagram::SymbolKind;
 
 /// Something received that the monitor must handle.
 pub(super) enum MonitorNote {
@@ -13,14 +13,14 @@ pub(super) enum MonitorNote {
 }
 
 /// Delivers packets to a sink, and keeps the rest as notes.
-pub(super) struct Delivery<'a, P> {
+pub(super) struct PacketDelivery<'a, P> {
     pub(super) packets: &'a mut P,
     pub(super) notes: &'a mut Vec<MonitorNote>,
     pub(super) at: Duration,
 }
 
-impl<P: PacketSink> Deliver for Delivery<'_, P> {
-    fn packets(&mut self, kind: Kind, packets: &[u8]) {
+impl<P: PacketSink> SymbolSink for PacketDelivery<'_, P> {
+    fn packets(&mut self, kind: SymbolKind, packets: &[u8]) {
         self.packets.take(kind, packets);
     }
 

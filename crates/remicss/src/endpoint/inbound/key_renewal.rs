@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use crate::endpoint::settings::KeyLimits;
+use crate::endpoint::settings::KeyRenewalLimits;
 
 /// Whether the current keys must be replaced.
 #[derive(Debug)]
 pub(super) struct KeyRenewal {
-    limits: KeyLimits,
+    limits: KeyRenewalLimits,
     at: Duration,
     is_wanted: bool,
 }
 
 impl KeyRenewal {
     /// Without keys no renewal is due.
-    pub(super) fn new(limits: KeyLimits) -> Self {
+    pub(super) fn new(limits: KeyRenewalLimits) -> Self {
         Self { limits, at: Duration::MAX, is_wanted: false }
     }
 
@@ -25,12 +25,12 @@ impl KeyRenewal {
     }
 
     /// Whether so many joins have failed under the keys that they must be replaced.
-    pub(super) fn are_too_many(&self, failures: u64) -> bool {
+    pub(super) fn exceeds_failure_limit(&self, failures: u64) -> bool {
         failures >= self.limits.failures
     }
 
     /// One of the ends requests new keys.
-    pub(super) fn want(&mut self) {
+    pub(super) fn request(&mut self) {
         self.is_wanted = true;
     }
 

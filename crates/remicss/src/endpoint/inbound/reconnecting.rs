@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::ChannelSubset;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use crate::control::handshake::{Client, ClientFailure, SharedKey};
+use crate::control::handshake::{SharedKey, TunnelClientFailure, TunnelHandshakeClient};
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::terms::Terms;
+use crate::wire::terms::TunnelTerms;
 
 /// The minimum and maximum backoff before the client starts again.
 const MIN_BACKOFF: Duration = Duration::from_millis(250);
@@ -20,7 +20,7 @@ pub(super) struct ReconnectingClient {
     pub(super) servers: Vec<SocketAddr>,
     key: Option<SharedKey>,
     /// The current handshake, if there is one.
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<TunnelHandshakeClient>,
     /// When to start, unless there is an association of all channels, and the backoff after a
     /// failure.
     pub(super) start_at: Duration,
@@ -48,13 +48,13 @@ impl ReconnectingClient {
     /// Starts a handshake: to extend an association with missing channels, or for a new one.
     pub(super) fn start(
         &mut self,
-        terms: Terms,
+        terms: TunnelTerms,
         missing: ChannelSubset,
-        generator: &mut Generator,
+        generator: &mut RandomGenerator,
         now: Duration,
     ) {
         // If the random source fails, it tries again later, as after any failure.
-        let client = Client::new(terms, self.key.clone(), generator, now).ok();
+        let client = TunnelHandshakeClient::new(terms, self.key.clone(), generator, now).ok();
         self.client = client.map(|client| client.without(self.left_out).extending(missing));
         self.start_at = now.saturating_add(self.backoff);
     }
@@ -68,13 +68,15 @@ impl ReconnectingClient {
     /// The handshake has failed, and will be tried again. Returns what must be reported.
     pub(super) fn fail(
         &mut self,
-        failure: ClientFailure,
-        terms: Terms,
-        generator: &mut Generator,
+        failure: TunnelClientFailure,
+        terms: TunnelTerms,
+        generator: &mut RandomGenerator,
         now: Duration,
-    ) -> Option<ClientFailure> {
+    ) -> Option<TunnelClientFailure> {
         let extends = self.client.take().is_some_and(|client| client.extends());
-        if extends && matches!(failure, ClientFailure::Silent | ClientFailure::NoAnswer { .. }) {
+        if extends
+            && matches!(failure, TunnelClientFailure::Silent | TunnelClientFailure::NoAnswer { .. })
+        {
             // Missing channels were reported already.
             self.start_at = now;
             return None;
@@ -94,14 +96,16 @@ impl ReconnectingClient {
 /// that were not confirmed, a random selection, as the fault may be on any of them, and no more
 /// than can be spared.
 fn channels_to_leave_out(
-    failure: &ClientFailure,
-    terms: Terms,
-    generator: &mut Generator,
+    failure: &TunnelClientFailure,
+    terms: TunnelTerms,
+    generator: &mut RandomGenerator,
 ) -> ChannelSubset {
     let (all, members) = match failure {
-        ClientFailure::Silent | ClientFailure::NoAnswer { .. } => return ChannelSubset::EMPTY,
-        ClientFailure::NoConfirm { channels, members } => (channels.clone(), *members),
-        ClientFailure::Association(reason) => {
+        TunnelClientFailure::Silent | TunnelClientFailure::NoAnswer { .. } => {
+            return ChannelSubset::EMPTY;
+        }
+        TunnelClientFailure::NoConfirm { channels, members } => (channels.clone(), *members),
+        TunnelClientFailure::Association(reason) => {
             return reason.clone().channel_mut().map(|channel| *channel).into_iter().collect();
         }
     };
@@ -120,10 +124,10 @@ mod tests {
 
     #[test]
     fn unconfirmed_channels_are_left_out_as_far_as_they_can_be_spared() {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let mut left_out = |channels: &[usize], members| {
-            let terms = Terms::new(4, 1, true).unwrap().with_min_channels(2).unwrap();
-            let failure = ClientFailure::NoConfirm { channels: channels.to_vec(), members };
+            let terms = TunnelTerms::new(4, 1, true).unwrap().with_min_channels(2).unwrap();
+            let failure = TunnelClientFailure::NoConfirm { channels: channels.to_vec(), members };
             let of_one = || {
                 channels_to_leave_out(&failure, terms, &mut generator).iter().collect::<Vec<_>>()
             };

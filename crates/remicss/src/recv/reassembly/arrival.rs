@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use crate::wire::datagram::{Header, Kind};
+use crate::wire::datagram::{SymbolKind, SymbolShareHeader};
 
 /// A share that has arrived.
 #[derive(Clone, Copy)]
-pub(crate) struct Arrival<'a> {
+pub(crate) struct ShareArrival<'a> {
     pub(crate) channel: usize,
     pub(crate) number: u64,
-    pub(crate) header: Header,
+    pub(crate) header: SymbolShareHeader,
     /// At most [`MAX_SYMBOL_LEN`](crate::wire::symbol::MAX_SYMBOL_LEN) bytes.
     pub(crate) share: &'a [u8],
     pub(crate) now: Duration,
 }
 
-impl Arrival<'_> {
+impl ShareArrival<'_> {
     pub(super) fn len(&self) -> u16 {
         u16::try_from(self.share.len()).unwrap_or(u16::MAX)
     }
@@ -25,6 +25,6 @@ impl Arrival<'_> {
     }
 
     pub(super) fn is_control(&self) -> bool {
-        self.header.kind == Kind::Control
+        self.header.kind == SymbolKind::Control
     }
 }

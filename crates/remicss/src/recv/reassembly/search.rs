@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use sharing::{Joiner, Sharing};
+use sharing::{Joiner, SharingParameters};
 
-use super::arrival::Arrival;
-use crate::recv::channel_bits::bits;
+use super::arrival::ShareArrival;
+use crate::recv::channel_bits::channels_in;
 use crate::wire::datagram::MAX_CHANNELS;
 
 /// The maximum number of joins for one symbol, after the first. It covers every subset of up to 7
@@ -35,11 +35,11 @@ impl<'a> ShareGroup<'a> {
 }
 
 /// The result of a search.
-pub(super) struct SearchResult {
+pub(super) struct JoinSearchResult {
     /// The channels whose shares gave an accepted symbol.
     pub(super) members: Option<u16>,
     /// The number of joins. 0 if too many have failed recently.
-    pub(super) trials: u8,
+    pub(super) joins: u8,
 }
 
 /// Joins shares.
@@ -47,11 +47,11 @@ pub(super) struct JoinSearch {
     /// By threshold, from 1.
     joiners: Vec<Joiner>,
     /// The budget of failed joins.
-    failures: FailureBudget,
+    failures: JoinFailureBudget,
     /// When a join of the shares of these channels last failed.
     failed: HashMap<u16, Duration>,
     /// The budget of comparisons, which deliver nothing.
-    comparisons: FailureBudget,
+    comparisons: JoinFailureBudget,
 }
 
 /// The number of comparisons allowed for each allowed failure.
@@ -67,12 +67,12 @@ impl JoinSearch {
     /// A search with a limit of failed joins a second.
     pub(super) fn new(failures_per_second: u32) -> Self {
         let most = u8::try_from(MAX_CHANNELS).expect("16");
-        let sharings = (1..=most).map(|k| Sharing::shamir(k, most).expect("1 <= k <= m"));
+        let sharings = (1..=most).map(|k| SharingParameters::shamir(k, most).expect("1 <= k <= m"));
         Self {
             joiners: sharings.map(Joiner::new).collect(),
-            failures: FailureBudget::new(failures_per_second),
+            failures: JoinFailureBudget::new(failures_per_second),
             failed: HashMap::new(),
-            comparisons: FailureBudget::new(
+            comparisons: JoinFailureBudget::new(
                 failures_per_second.saturating_mul(COMPARISONS_PER_FAILURE),
             ),
         }
@@ -86,22 +86,22 @@ impl JoinSearch {
     pub(super) fn find(
         &mut self,
         group: &ShareGroup<'_>,
-        arrival: &Arrival<'_>,
+        arrival: &ShareArrival<'_>,
         (tried, candidates): (u32, u16),
         symbol: &mut [u8],
         faults: impl Fn(usize) -> u64,
         accept: impl Fn(&[u8]) -> bool,
-    ) -> SearchResult {
+    ) -> JoinSearchResult {
         let newest = 1 << arrival.channel;
         self.failures.refill(arrival.now);
         let is_low = self.failures.is_low();
         let avoided = if is_low { candidates } else { 0 };
         if newest & avoided != 0 {
-            return SearchResult { members: None, trials: 0 };
+            return JoinSearchResult { members: None, joins: 0 };
         }
         let mut order = [0; MAX_CHANNELS];
         let mut count = 0;
-        for channel in bits(group.present & !newest & !avoided) {
+        for channel in channels_in(group.present & !newest & !avoided) {
             order[count] = channel;
             count += 1;
         }
@@ -116,18 +116,18 @@ impl JoinSearch {
             if trial > MAX_TRIALS || !self.failures.has_left() {
                 break;
             }
-            let members = bits(chosen).fold(newest, |set, i| set | 1 << order[i]);
+            let members = channels_in(chosen).fold(newest, |set, i| set | 1 << order[i]);
             if is_low && self.has_failed(members, arrival.now) {
                 continue;
             }
             trials += 1;
             if self.join(group, members, symbol) && accept(symbol) {
-                return SearchResult { members: Some(members), trials };
+                return JoinSearchResult { members: Some(members), joins: trials };
             }
             self.failures.spend();
             self.note_failure(members, arrival.now);
         }
-        SearchResult { members: None, trials }
+        JoinSearchResult { members: None, joins: trials }
     }
 
     /// Whether a join of the shares of these channels failed within the last second.
@@ -166,7 +166,7 @@ impl JoinSearch {
         let mut coordinates = [0; MAX_CHANNELS];
         let mut shares: [&[u8]; MAX_CHANNELS] = [&[]; MAX_CHANNELS];
         let mut x = 0;
-        for channel in bits(members) {
+        for channel in channels_in(members) {
             coordinates[x] = coordinate(channel);
             shares[x] = group.shares[channel];
             x += 1;
@@ -205,7 +205,7 @@ const BURST_SECONDS: u32 = 10;
 ///
 /// Each join that fails may be an attempt at a forgery. All of them count, including the first of a
 /// symbol. Joins that succeed do not count.
-struct FailureBudget {
+struct JoinFailureBudget {
     per_second: u32,
     /// After how long there is one more, rounded down.
     interval: Duration,
@@ -214,7 +214,7 @@ struct FailureBudget {
     since: Option<Duration>,
 }
 
-impl FailureBudget {
+impl JoinFailureBudget {
     fn new(per_second: u32) -> Self {
         let interval = Duration::from_nanos(1_000_000_000 / u64::from(per_second.max(1)));
         Self { per_second, interval, left: per_second, since: None }
@@ -276,8 +276,8 @@ mod tests {
     #[test]
     fn a_budget_refills_evenly_up_to_ten_seconds() {
         let ms = Duration::from_millis;
-        let mut budget = FailureBudget::new(2);
-        let takes = |budget: &mut FailureBudget, at: u64| {
+        let mut budget = JoinFailureBudget::new(2);
+        let takes = |budget: &mut JoinFailureBudget, at: u64| {
             budget.refill(ms(at));
             let has_left = budget.has_left();
             budget.spend();
@@ -288,17 +288,17 @@ mod tests {
         assert!(!takes(&mut budget, 100), "time that goes back gives nothing");
         let burst = (0..100).take_while(|_| takes(&mut budget, 60_000)).count();
         assert_eq!(burst, 20);
-        let mut none = FailureBudget::new(0);
+        let mut none = JoinFailureBudget::new(0);
         none.refill(ms(60_000));
         assert!(!none.has_left());
         // Whenever the association began.
-        let mut late = FailureBudget::new(2);
+        let mut late = JoinFailureBudget::new(2);
         assert_eq!((0..100).take_while(|_| takes(&mut late, 3_600_000)).count(), 2);
     }
 
     #[test]
     fn over_a_long_time_no_more_fails_than_is_allowed() {
-        let mut budget = FailureBudget::new(2000);
+        let mut budget = JoinFailureBudget::new(2000);
         let mut failed = 0;
         for us in (0..60_000_000).step_by(37) {
             budget.refill(Duration::from_micros(us));

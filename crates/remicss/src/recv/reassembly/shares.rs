@@ -9,10 +9,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::arrival::Arrival;
+use super::arrival::ShareArrival;
 use super::search::ShareGroup;
 use crate::recv::byte_ring::{ByteRing, RingPosition};
-use crate::recv::channel_bits::bits;
+use crate::recv::channel_bits::channels_in;
 use crate::recv::sequence_window::SequenceWindow;
 
 /// The length of a channel's short log, in bytes.
@@ -21,17 +21,17 @@ const SHORT_LOG_LEN: usize = 1 << 18;
 /// The shares of recent symbols.
 pub(super) struct ShareStore {
     /// One entry for each channel and number: a ring by number.
-    entries: Box<[Entry]>,
+    entries: Box<[StoredShare]>,
     /// The number of numbers, a power of two.
     span: u64,
-    stores: Vec<ChannelLog>,
+    stores: Vec<ChannelShareLog>,
     /// The maximum age of a share that is joined, in ms.
     max_age_ms: u32,
 }
 
 /// The latest share on a channel of all numbers with this place in the ring.
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct StoredShare {
     /// Which of these numbers it has, counted from 1; 0 if there is none.
     generation: u32,
     place: RingPosition,
@@ -47,20 +47,20 @@ struct Entry {
 }
 
 /// The bytes of one channel's shares.
-struct ChannelLog {
+struct ChannelShareLog {
     short: ByteRing,
     /// The numbers and positions in the short log.
     recent: VecDeque<(u64, RingPosition)>,
     long: ByteRing,
 }
 
-impl ChannelLog {
-    fn log(&self, entry: &Entry) -> &ByteRing {
+impl ChannelShareLog {
+    fn log(&self, entry: &StoredShare) -> &ByteRing {
         if entry.is_long { &self.long } else { &self.short }
     }
 
     /// Moves a share from the short log to the long one.
-    fn move_to_long_log(&mut self, entry: &mut Entry) {
+    fn move_to_long_log(&mut self, entry: &mut StoredShare) {
         if !entry.is_long
             && let Some(share) = self.short.piece(entry.place, usize::from(entry.len))
         {
@@ -72,13 +72,13 @@ impl ChannelLog {
 
 /// The shares with which a share could be joined. Sets of channels have bit i for channel i.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct JoinableShares {
     /// The channels whose shares of this symbol have the same header and length.
-    pub(super) alike: u16,
+    pub(super) matching: u16,
     /// Those whose shares have a different header or length.
-    pub(super) unlike: u16,
+    pub(super) mismatching: u16,
     /// The number of failed joins of these.
-    pub(super) tried: u32,
+    pub(super) failed_joins: u32,
     /// The number of shares that were too old, and were removed.
     pub(super) expired: u32,
     /// The number of shares that were overwritten.
@@ -89,13 +89,13 @@ impl ShareStore {
     /// Memory for the shares of `span` symbols (a power of two), and `log_bytes` bytes on each
     /// channel.
     pub(super) fn new(channels: usize, span: usize, log_bytes: usize, patience: Duration) -> Self {
-        let store = |_| ChannelLog {
+        let store = |_| ChannelShareLog {
             short: ByteRing::new(SHORT_LOG_LEN),
             recent: VecDeque::with_capacity(ByteRing::max_pieces(SHORT_LOG_LEN)),
             long: ByteRing::new(log_bytes),
         };
         Self {
-            entries: vec![Entry::default(); span * channels].into(),
+            entries: vec![StoredShare::default(); span * channels].into(),
             span: span as u64,
             stores: (0..channels).map(store).collect(),
             max_age_ms: milliseconds(patience),
@@ -109,18 +109,23 @@ impl ShareStore {
         let entry = &mut self.row(number)[channel];
         let is_new = entry.generation != generation;
         if is_new {
-            *entry = Entry { generation, arrived_ms, ..Entry::default() };
+            *entry = StoredShare { generation, arrived_ms, ..StoredShare::default() };
         }
         is_new
     }
 
     /// Keeps the bytes of a recorded share. Overwritten shares move to the long log, unless their
     /// symbol is `verified`.
-    pub(super) fn keep(&mut self, arrival: &Arrival<'_>, tried: u8, verified: &SequenceWindow) {
+    pub(super) fn keep(
+        &mut self,
+        arrival: &ShareArrival<'_>,
+        tried: u8,
+        verified: &SequenceWindow,
+    ) {
         self.make_room(arrival, verified);
         let generation = self.generation(arrival.number);
         let store = &mut self.stores[arrival.channel];
-        let entry = Entry {
+        let entry = StoredShare {
             generation,
             place: store.short.push(arrival.share),
             arrived_ms: milliseconds(arrival.now),
@@ -136,13 +141,13 @@ impl ShareStore {
     /// Moves a symbol's shares on the channels in `members` to the long log.
     pub(super) fn preserve(&mut self, number: u64, members: u16) {
         let start = self.start(number);
-        for channel in bits(members) {
+        for channel in channels_in(members) {
             self.stores[channel].move_to_long_log(&mut self.entries[start + channel]);
         }
     }
 
     /// Makes room for a share in its channel's short log.
-    fn make_room(&mut self, arrival: &Arrival<'_>, verified: &SequenceWindow) {
+    fn make_room(&mut self, arrival: &ShareArrival<'_>, verified: &SequenceWindow) {
         let channel = arrival.channel;
         while let Some(&(number, place)) = self.stores[channel].recent.front()
             && !self.stores[channel].short.would_hold(place, arrival.share.len())
@@ -158,12 +163,12 @@ impl ShareStore {
     }
 
     /// The other shares of a share's symbol.
-    pub(super) fn survey(&mut self, arrival: &Arrival<'_>) -> Survey {
+    pub(super) fn survey(&mut self, arrival: &ShareArrival<'_>) -> JoinableShares {
         let (generation, now) = (self.generation(arrival.number), milliseconds(arrival.now));
         let (first, len) = (arrival.first(), arrival.len());
         let start = self.start(arrival.number);
         let row = &mut self.entries[start..start + self.stores.len()];
-        let mut found = Survey::default();
+        let mut found = JoinableShares::default();
         for (channel, (entry, store)) in row.iter_mut().zip(&self.stores).enumerate() {
             let bit = 1 << channel;
             if entry.generation != generation || entry.len == 0 {
@@ -176,21 +181,21 @@ impl ShareStore {
                 entry.len = 0;
                 found.evicted += 1;
             } else if (entry.first, entry.len) == (first, len) {
-                found.alike |= bit;
-                found.tried += u32::from(entry.tried);
+                found.matching |= bit;
+                found.failed_joins += u32::from(entry.tried);
             } else {
-                found.unlike |= bit;
+                found.mismatching |= bit;
             }
         }
         found
     }
 
     /// A share and those on the channels in `alike`.
-    pub(super) fn group<'a>(&'a self, arrival: &Arrival<'a>, alike: u16) -> ShareGroup<'a> {
+    pub(super) fn group<'a>(&'a self, arrival: &ShareArrival<'a>, alike: u16) -> ShareGroup<'a> {
         let start = self.start(arrival.number);
         let mut group = ShareGroup::new(arrival.header.threshold);
         group.add(arrival.channel, arrival.share);
-        for channel in bits(alike) {
+        for channel in channels_in(alike) {
             let entry = &self.entries[start + channel];
             let log = self.stores[channel].log(entry);
             if let Some(share) = log.piece(entry.place, usize::from(entry.len)) {
@@ -210,7 +215,7 @@ impl ShareStore {
         }
     }
 
-    fn row(&mut self, number: u64) -> &mut [Entry] {
+    fn row(&mut self, number: u64) -> &mut [StoredShare] {
         let start = self.start(number);
         &mut self.entries[start..start + self.stores.len()]
     }

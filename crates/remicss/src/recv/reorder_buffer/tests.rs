@@ -9,14 +9,14 @@ const NOTHING: [u64; 0] = [];
 #[derive(Default)]
 struct Left(Vec<u64>);
 
-impl Deliver for Left {
-    fn packets(&mut self, _: Kind, packets: &[u8]) {
+impl SymbolSink for Left {
+    fn packets(&mut self, _: SymbolKind, packets: &[u8]) {
         self.0.push(u64::from_be_bytes(packets[..8].try_into().unwrap()));
     }
 
     fn control(&mut self, _: u64, _: &[u8]) {}
 
-    fn control_share(&mut self, _: crate::recv::deliver::ControlShare) {}
+    fn control_share(&mut self, _: crate::recv::symbol_sink::ControlShare) {}
 }
 
 struct Scenario {
@@ -39,7 +39,8 @@ impl Scenario {
     fn take(&mut self, channel: usize, number: u64, previous: u8, len: usize) -> Vec<u64> {
         self.verified.insert(number);
         let packets = [&number.to_be_bytes()[..], &vec![0; len.max(8) - 8]].concat();
-        let symbol = VerifiedSymbol { number, previous, kind: Kind::Packet, packets: &packets };
+        let symbol =
+            VerifiedSymbol { number, previous, kind: SymbolKind::Packet, packets: &packets };
         self.reorder_buffer.insert(symbol, self.now, &self.verified, &mut self.left);
         self.reorder_buffer.record_arrival(channel, number);
         self.reorder_buffer.handle_losses(0b11, &self.verified, &mut self.left);
@@ -167,7 +168,7 @@ fn symbols_are_released_early_to_make_room() {
     }
     assert_eq!(scenario.take(0, 50, 1, 1 << 15), [10]);
     assert_eq!(scenario.take(0, 60, 1, 1), [20]);
-    assert_eq!(scenario.reorder_buffer.counts().for_room, 2);
+    assert_eq!(scenario.reorder_buffer.counts().released_early, 2);
     assert_eq!(scenario.wait(WINDOW), [30, 40, 50, 60]);
     // And by their number.
     let most = scenario.reorder_buffer.queue.capacity() as u64;

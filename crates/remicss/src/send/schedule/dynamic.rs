@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::{ChannelSubset, ShareSelection};
 use thiserror::Error;
 
-use super::scheduler::{Readiness, Scheduler};
+use super::scheduler::{ChannelReadiness, SymbolScheduler};
 use crate::wire::datagram::MAX_CHANNELS;
 
 /// The fractional part of the golden ratio, times 2^64. Its multiples are as evenly distributed as
@@ -25,8 +25,8 @@ const GOLDEN_RATIO_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// If fewer channels than m or k are up, their number is used instead.
 #[derive(Clone, Debug)]
 pub struct DynamicScheduler {
-    k: Mean,
-    m: Mean,
+    k: IntegerMean,
+    m: IntegerMean,
     /// u, times 2^64.
     position: u64,
     /// All channels in the order in which they became ready, those used most recently last.
@@ -52,7 +52,7 @@ impl DynamicScheduler {
             return Err(MeanThresholdError { kappa, mu });
         }
         let order = std::array::from_fn(|channel| channel);
-        Ok(Self { k: Mean::new(kappa), m: Mean::new(mu), position: 0, order })
+        Ok(Self { k: IntegerMean::new(kappa), m: IntegerMean::new(mu), position: 0, order })
     }
 
     /// The same, starting at a random position of the sequence: see
@@ -63,11 +63,11 @@ impl DynamicScheduler {
     }
 }
 
-impl Scheduler for DynamicScheduler {
+impl SymbolScheduler for DynamicScheduler {
     fn next_threshold(
         &mut self,
         up: ChannelSubset,
-        channels: &dyn Readiness,
+        channels: &dyn ChannelReadiness,
     ) -> Option<ShareSelection> {
         self.position = self.position.wrapping_add(GOLDEN_RATIO_STEP);
         let (k, m) = (self.k.rounded(self.position), self.m.rounded(self.position));
@@ -93,14 +93,14 @@ impl Scheduler for DynamicScheduler {
 
 /// A mean of whole numbers.
 #[derive(Clone, Copy, Debug)]
-struct Mean {
+struct IntegerMean {
     /// The mean, rounded down.
     whole: usize,
     /// Its fractional part, times 2^64.
     fraction: u64,
 }
 
-impl Mean {
+impl IntegerMean {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -122,12 +122,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::send::schedule::scheduler::Fixed;
+    use crate::send::schedule::scheduler::FixedReadiness;
 
-    const READY: [Fixed; MAX_CHANNELS] = [ready(0); MAX_CHANNELS];
+    const READY: [FixedReadiness; MAX_CHANNELS] = [ready(0); MAX_CHANNELS];
 
-    const fn ready(ms: u64) -> Fixed {
-        Fixed { ready_at: Duration::from_millis(ms), busy_for: Duration::ZERO }
+    const fn ready(ms: u64) -> FixedReadiness {
+        FixedReadiness { ready_at: Duration::from_millis(ms), busy_for: Duration::ZERO }
     }
 
     fn means() -> impl Strategy<Value = (f64, f64)> {

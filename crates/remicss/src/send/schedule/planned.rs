@@ -1,8 +1,8 @@
 //! Thresholds in the proportions of a plan.
 
-use model::{ChannelModel, ChannelSubset, Schedule, ShareSelection};
+use model::{ChannelModel, ChannelSubset, ShareSchedule, ShareSelection};
 
-use super::scheduler::{Readiness, Scheduler};
+use super::scheduler::{ChannelReadiness, SymbolScheduler};
 use crate::wire::datagram::FULL_PACKET_BITS;
 
 /// A schedule of the model (IV), with thresholds evenly distributed over time, and idle channels
@@ -58,7 +58,7 @@ struct PlanEntry {
 impl PlannedScheduler {
     /// The thresholds of a schedule over `channels`, which have the schedule's indices and the
     /// delays of full packets. Without an entry for a channel, its delay counts as 0.
-    pub fn new(schedule: &Schedule, channels: &[ChannelModel]) -> Self {
+    pub fn new(schedule: &ShareSchedule, channels: &[ChannelModel]) -> Self {
         let entry = |(threshold, proportion): &(ShareSelection, f64)| PlanEntry {
             threshold: *threshold,
             proportion: *proportion,
@@ -67,7 +67,8 @@ impl PlannedScheduler {
         };
         // At full rate, a channel sends its share of one symbol in the time of one symbol.
         let slots = channels.iter().enumerate();
-        let slots = slots.map(|(index, channel)| schedule.use_of(index) * sending_ns(channel));
+        let slots =
+            slots.map(|(index, channel)| schedule.channel_usage(index) * sending_ns(channel));
         let slot = slots.fold(0.0, f64::max);
         let penalty = if slot > 0.0 { LATENESS_PENALTY / slot } else { 0.0 };
         Self { entries: schedule.entries().iter().map(entry).collect(), penalty }
@@ -89,7 +90,7 @@ impl PlannedScheduler {
     }
 
     /// Selects the next threshold and charges it.
-    fn next_planned(&mut self, channels: &dyn Readiness) -> ShareSelection {
+    fn next_planned(&mut self, channels: &dyn ChannelReadiness) -> ShareSelection {
         if let [only] = &self.entries[..] {
             return only.threshold;
         }
@@ -106,11 +107,11 @@ impl PlannedScheduler {
     }
 }
 
-impl Scheduler for PlannedScheduler {
+impl SymbolScheduler for PlannedScheduler {
     fn next_threshold(
         &mut self,
         up: ChannelSubset,
-        channels: &dyn Readiness,
+        channels: &dyn ChannelReadiness,
     ) -> Option<ShareSelection> {
         let planned = self.next_planned(channels);
         if up.includes(planned.channels()) {
@@ -132,7 +133,7 @@ impl Scheduler for PlannedScheduler {
 impl PlanEntry {
     /// How much later a symbol arrives than if no channel were busy, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a channel is busy for days at most")]
-    fn lateness_ns(&self, channels: &dyn Readiness) -> f64 {
+    fn lateness_ns(&self, channels: &dyn ChannelReadiness) -> f64 {
         let late =
             |(channel, slack): &(usize, f64)| channels.busy_for(*channel).as_nanos() as f64 - slack;
         self.first.iter().map(late).fold(0.0, f64::max)
@@ -160,7 +161,7 @@ fn sending_ns(channel: &ChannelModel) -> f64 {
 fn nearest_available(
     planned: ShareSelection,
     up: ChannelSubset,
-    channels: &dyn Readiness,
+    channels: &dyn ChannelReadiness,
 ) -> Option<ShareSelection> {
     let mut used: ChannelSubset = up.iter().filter(|c| planned.channels().contains(*c)).collect();
     while used.len() < planned.k() {
@@ -180,18 +181,18 @@ fn nearest_available(
     reason = "numbers are small"
 )]
 mod tests {
-    use model::{Loss, Risk};
+    use model::{LossProbability, RiskProbability};
 
     use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::send::schedule::scheduler::Fixed;
+    use crate::send::schedule::scheduler::FixedReadiness;
     use crate::wire::datagram::MAX_CHANNELS;
 
-    const IDLE: [Fixed; MAX_CHANNELS] =
-        [Fixed { ready_at: Duration::ZERO, busy_for: Duration::ZERO }; MAX_CHANNELS];
+    const IDLE: [FixedReadiness; MAX_CHANNELS] =
+        [FixedReadiness { ready_at: Duration::ZERO, busy_for: Duration::ZERO }; MAX_CHANNELS];
 
     fn set(channels: &[usize]) -> ChannelSubset {
         channels.iter().copied().collect()
@@ -205,19 +206,21 @@ mod tests {
     fn channels(delays: &[f64]) -> Vec<ChannelModel> {
         delays
             .iter()
-            .map(|delay| ChannelModel::new(Risk(0.0), Loss(0.0), *delay, 12.0).unwrap())
+            .map(|delay| {
+                ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), *delay, 12.0).unwrap()
+            })
             .collect()
     }
 
-    fn busy(us: &[u64]) -> Vec<Fixed> {
-        let busy = |us: &u64| Fixed { busy_for: Duration::from_micros(*us), ..IDLE[0] };
+    fn busy(us: &[u64]) -> Vec<FixedReadiness> {
+        let busy = |us: &u64| FixedReadiness { busy_for: Duration::from_micros(*us), ..IDLE[0] };
         us.iter().map(busy).collect()
     }
 
     #[test]
     fn proportions_are_those_of_the_plan() {
         let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
-        let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
+        let schedule = ShareSchedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
         let mut planned = PlannedScheduler::new(&schedule, &[]);
         assert_eq!(planned.min_k(), 1);
         for _ in 0..1000 {
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn the_first_threshold_is_random() {
         let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
-        let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
+        let schedule = ShareSchedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
         let first = |random: u64| {
             let mut planned = PlannedScheduler::new(&schedule, &[]).with_random_start(random);
             let forty: Vec<ShareSelection> = (0..40)
@@ -250,7 +253,7 @@ mod tests {
     #[test]
     fn idle_channels_are_preferred() {
         let (one, other) = (threshold(1, &[0]), threshold(1, &[1]));
-        let schedule = Schedule::new([(one, 0.5), (other, 0.5)]).unwrap();
+        let schedule = ShareSchedule::new([(one, 0.5), (other, 0.5)]).unwrap();
         let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0, 1.0]));
         let mut next =
             |us: [u64; 2]| planned.next_threshold(ChannelSubset::first(2), &busy(&us)).unwrap();
@@ -265,7 +268,7 @@ mod tests {
     #[test]
     fn only_delays_of_the_kth_share_count_as_lateness() {
         let lateness = |k, us: [u64; 3]| {
-            let only = Schedule::constant(threshold(k, &[0, 1, 2]));
+            let only = ShareSchedule::constant(threshold(k, &[0, 1, 2]));
             let planned = PlannedScheduler::new(&only, &channels(&[1.0, 5.0, 9.0]));
             let late = planned.entries[0].lateness_ns(&busy(&us)) / 1e3;
             late.round() as u64
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn channels_that_are_down_are_replaced() {
-        let ready = |ms| Fixed { ready_at: Duration::from_millis(ms), ..IDLE[0] };
+        let ready = |ms| FixedReadiness { ready_at: Duration::from_millis(ms), ..IDLE[0] };
         let ready = [3, 9, 5, 1].map(ready);
         let nearest_available = |k, channels: &[usize], up: &[usize]| {
             nearest_available(threshold(k, channels), set(up), &ready)
@@ -302,7 +305,7 @@ mod tests {
             let whole: f64 = proportions.iter().sum();
             let entries = proportions.iter().enumerate();
             let entries = entries.map(|(i, proportion)| (threshold(1, &[i]), proportion / whole));
-            let schedule = Schedule::new(entries).unwrap();
+            let schedule = ShareSchedule::new(entries).unwrap();
             let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0; 8]));
             let mut counts = [0.0; 8];
             for (symbols, times) in times.iter().cycle().take(2000).enumerate() {
@@ -324,7 +327,7 @@ mod tests {
             let subset = |bits: u32| (0..16).filter(|c| bits >> c & 1 == 1).collect::<ChannelSubset>();
             let (wanted, up) = (subset(wanted), subset(up));
             let k = k.min(wanted.len());
-            let schedule = Schedule::constant(ShareSelection::new(k, wanted).unwrap());
+            let schedule = ShareSchedule::constant(ShareSelection::new(k, wanted).unwrap());
             let given = PlannedScheduler::new(&schedule, &[]).next_threshold(up, &IDLE);
             let Some(given) = given else {
                 prop_assert!(up.is_empty());

@@ -1,14 +1,14 @@
 //! Encodes a symbol as datagrams, one in each channel's batch.
 
 use model::ShareSelection;
-use sharing::{Generator, SplitError, Splitter};
+use sharing::{RandomGenerator, ShareSplitError, Splitter};
 
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::datagram::{HEADER_LEN, Header, Kind, sequence};
-use crate::wire::keys::Direction;
-use crate::wire::symbol::Tagger;
+use crate::wire::datagram::{HEADER_LEN, SymbolKind, SymbolShareHeader, sequence};
+use crate::wire::keys::DirectionKeys;
+use crate::wire::symbol::SymbolTagger;
 use crate::wire::tokens::ShareTokens;
-use udp::Batch;
+use udp::DatagramBatch;
 
 /// The maximum number of cached splitters. Only the dynamic scheduler over many channels exceeds
 /// it.
@@ -17,16 +17,16 @@ const MAX_SPLITTERS: usize = 1024;
 /// Appends tags to symbols and splits them directly into the batches.
 pub(super) struct SymbolEncoder {
     tokens: ShareTokens,
-    tagger: Tagger,
+    tagger: SymbolTagger,
     splitters: SplitterCache,
-    generator: Generator,
+    generator: RandomGenerator,
 }
 
 impl SymbolEncoder {
-    pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
+    pub(super) fn new(direction: &DirectionKeys, generator: RandomGenerator) -> Self {
         Self {
             tokens: ShareTokens::new(&direction.tokens, direction.channels),
-            tagger: Tagger::new(direction.points.as_ref()),
+            tagger: SymbolTagger::new(direction.points.as_ref()),
             splitters: SplitterCache(Vec::new()),
             generator,
         }
@@ -48,19 +48,19 @@ impl SymbolEncoder {
     /// If the random source fails. Nothing is added then.
     pub(super) fn encode(
         &mut self,
-        kind: Kind,
+        kind: SymbolKind,
         threshold: ShareSelection,
         number: u64,
         symbol: &mut Vec<u8>,
-        batches: &mut [Batch],
-    ) -> Result<(), SplitError> {
+        batches: &mut [DatagramBatch],
+    ) -> Result<(), ShareSplitError> {
         let k = byte(threshold.k());
         self.tagger.seal(kind, k, sequence(number), symbol);
         let mut shares: [&mut [u8]; MAX_CHANNELS] = Default::default();
         let used = batches.iter_mut().enumerate();
         let used = used.filter(|(channel, _)| threshold.channels().contains(*channel));
         for (share, (channel, batch)) in shares.iter_mut().zip(used) {
-            let header = Header::new(kind, k, number, channel, &mut self.tokens);
+            let header = SymbolShareHeader::new(kind, k, number, channel, &mut self.tokens);
             let datagram = batch.reserve(HEADER_LEN + symbol.len());
             let (head, body) = datagram.split_at_mut(HEADER_LEN);
             head.copy_from_slice(&header.encode());
@@ -69,8 +69,10 @@ impl SymbolEncoder {
         let used = self.splitters.get_or_insert(threshold);
         let split = used.splitter.split(symbol, &mut shares[..threshold.m()], &mut self.generator);
         match split {
-            Ok(()) => used.symbols += u64::from(kind != Kind::Control),
-            Err(_) => threshold.channels().iter().for_each(|channel| batches[channel].withdraw()),
+            Ok(()) => used.symbols += u64::from(kind != SymbolKind::Control),
+            Err(_) => {
+                threshold.channels().iter().for_each(|channel| batches[channel].remove_last());
+            }
         }
         split
     }
@@ -113,7 +115,8 @@ impl SplitterCache {
 /// Channel i has the share at coordinate i + 1.
 fn splitter(threshold: ShareSelection) -> Splitter {
     let coordinates: Vec<u8> = threshold.channels().iter().map(|i| byte(i) + 1).collect();
-    Splitter::at(byte(threshold.k()), &coordinates).expect("1 <= k <= m, and no channel twice")
+    Splitter::for_coordinates(byte(threshold.k()), &coordinates)
+        .expect("1 <= k <= m, and no channel twice")
 }
 
 fn byte(number: usize) -> u8 {

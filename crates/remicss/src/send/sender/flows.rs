@@ -9,10 +9,10 @@ const BUCKETS: usize = 1024;
 const FLOW_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The last symbol of each flow.
-pub(super) struct FlowTable(Box<[Option<LastSymbol>]>);
+pub(super) struct FlowTable(Box<[Option<LastFlowSymbol>]>);
 
 #[derive(Clone, Copy)]
-struct LastSymbol {
+struct LastFlowSymbol {
     number: u64,
     at: Duration,
 }
@@ -32,7 +32,7 @@ impl FlowTable {
 
     /// Records symbol `number` as the flow's last.
     pub(super) fn record(&mut self, flow: u16, number: u64, at: Duration) {
-        self.0[bucket(flow)] = Some(LastSymbol { number, at });
+        self.0[bucket(flow)] = Some(LastFlowSymbol { number, at });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sunder_remicss::send::spare::Preference;
+use sunder_remicss::send::spare::PlanPreference;
 
 use super::scenario::Path;
 use super::tunnel::{FULL, Tunnel};
@@ -26,7 +26,7 @@ fn most_of_an_alternating_rate_is_used() {
     for seed in 0..8 {
         let path = Path::new(MBPS, 30, 0, 10);
         let mut tunnel = Tunnel::new(&[path; 3], &[None; 3], (2.0, 2.0), seed);
-        tunnel.goal.prefer = Preference::Rate;
+        tunnel.goal.prefer = PlanPreference::Rate;
         tunnel.offered = 44_000_000 / (8 * FULL as u64);
         tunnel.run(Duration::from_secs(10));
         let mut used = [0.0; 2];

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSet, Loss, Risk};
-use sim::Rng;
-use sunder_remicss::send::spare::Preference;
+use model::{ChannelModel, ChannelSet, LossProbability, RiskProbability};
+use sim::SeededRng;
+use sunder_remicss::send::spare::PlanPreference;
 
 use super::scenario::{MS, Path};
 use super::tunnel::{FULL, Tunnel};
@@ -55,7 +55,7 @@ struct Fault {
 }
 
 impl Fault {
-    fn draw(channel: usize, rng: &mut Rng) -> Self {
+    fn draw(channel: usize, rng: &mut SeededRng) -> Self {
         let trouble = match rng.index(7) {
             0 => Trouble::Loss(50 + rng.below(951)),
             // From 200 kbit/s to 80 Mbit/s.
@@ -98,7 +98,7 @@ impl Fault {
     clippy::cast_sign_loss,
     reason = "numbers are small"
 )]
-fn draw_log(least: u64, most: u64, rng: &mut Rng) -> u64 {
+fn draw_log(least: u64, most: u64, rng: &mut SeededRng) -> u64 {
     let part = rng.below(1 << 30) as f64 / (1_u64 << 30) as f64;
     (least as f64 * (most as f64 / least as f64).powf(part)) as u64
 }
@@ -214,7 +214,7 @@ struct Rates {
 
 impl Run {
     fn draw(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let means = *rng.pick(&MEANS).unwrap();
         let is_configured = rng.index(2) == 0;
         let load = if rng.index(2) == 0 { Load::Datagrams } else { Load::Tcp };
@@ -232,7 +232,7 @@ impl Run {
     fn rates(&self) -> Rates {
         let rate = self.is_configured.then_some(MBPS * 1_000_000);
         let mut tunnel = Tunnel::new(&[path(); CHANNELS], &[rate; CHANNELS], self.means, self.seed);
-        tunnel.goal.prefer = Preference::Rate;
+        tunnel.goal.prefer = PlanPreference::Rate;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "72e6 at most")]
         let offered_bps = (1.2e6 * self.allowed(0)) as u64;
         tunnel.offered = offered_bps / (8 * FULL as u64);
@@ -285,7 +285,9 @@ impl Run {
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn allowed(&self, faulty: usize) -> f64 {
         let left = CHANNELS - faulty;
-        let channel = ChannelModel::new(Risk(0.0), Loss(0.0), 10.0, MBPS as f64).unwrap();
+        let channel =
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 10.0, MBPS as f64)
+                .unwrap();
         let set = ChannelSet::new(vec![channel; left.max(1)]).unwrap();
         set.best_rate(self.means.1.min(left.max(1) as f64)).unwrap()
     }

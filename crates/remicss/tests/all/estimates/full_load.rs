@@ -7,10 +7,10 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk};
+use model::{ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability};
 use sunder_remicss::control::estimate::RateSource;
-use sunder_remicss::wire::datagram::Kind;
-use udp::Batch;
+use sunder_remicss::wire::datagram::SymbolKind;
+use udp::DatagramBatch;
 
 use super::scenario::Path;
 use super::tunnel::{CONTENT, FULL, OFFERED_BPS, Tunnel};
@@ -63,7 +63,10 @@ impl Point {
         let lost = self.lost as f64 / 1000.0;
         let channels: Vec<ChannelModel> = self
             .mbps
-            .map(|mbps| ChannelModel::new(Risk(0.0), Loss(lost), 1.0, mbps as f64).unwrap())
+            .map(|mbps| {
+                ChannelModel::new(RiskProbability(0.0), LossProbability(lost), 1.0, mbps as f64)
+                    .unwrap()
+            })
             .to_vec();
         let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.means.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
@@ -193,11 +196,11 @@ fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
         loop {
             tunnel.sender.begin().extend_from_slice(&[0; CONTENT]);
             let now = tunnel.scenario.now();
-            if tunnel.sender.finish(Kind::Packet, 0, now, &mut tunnel.batches).is_err() {
+            if tunnel.sender.finish(SymbolKind::Packet, 0, now, &mut tunnel.batches).is_err() {
                 return count;
             }
             count += 1;
-            tunnel.batches.iter_mut().for_each(Batch::clear);
+            tunnel.batches.iter_mut().for_each(DatagramBatch::clear);
         }
     };
     let idle = |known: bool| {

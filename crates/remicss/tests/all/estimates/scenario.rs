@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use model::ChannelSubset;
-use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng};
-use sunder_remicss::control::estimate::Estimate;
+use sim::{
+    LinkBottleneck, SeededRng, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent,
+};
+use sunder_remicss::control::estimate::ChannelEstimate;
 use sunder_remicss::control::incoming::ArrivalCounts;
-use sunder_remicss::control::monitor::Monitor;
+use sunder_remicss::control::monitor::ChannelMonitor;
 use sunder_remicss::control::outgoing::SentCounts;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -54,17 +57,17 @@ impl Path {
         }
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> SimulatedLinkConditions {
         let &Self { rate_bps, queue, lost, delay, is_cut, is_policed, jitter, duplicated, .. } =
             self;
         // No queue is shorter than a few packets.
         let packets = Duration::from_nanos(4 * PACKET as u64 * 8 * 1_000_000_000 / rate_bps);
-        let bottleneck = Bottleneck { rate_bps, max_queue: queue.max(packets), is_policed };
-        Conditions {
+        let bottleneck = LinkBottleneck { rate_bps, max_queue: queue.max(packets), is_policed };
+        SimulatedLinkConditions {
             loss_permille: if is_cut { 1000 } else { lost },
             bottleneck: Some(bottleneck),
             duplication_permille: duplicated,
-            ..Conditions::delayed(delay, delay + jitter)
+            ..SimulatedLinkConditions::delayed(delay, delay + jitter)
         }
     }
 }
@@ -76,9 +79,9 @@ struct Share(usize, u64, Duration);
 
 /// One end, and the conditions of the links on which it sends.
 pub(crate) struct End {
-    pub(crate) monitor: Monitor,
+    pub(crate) monitor: ChannelMonitor,
     paths: Vec<Path>,
-    links: Vec<LinkId>,
+    links: Vec<SimulatedLinkId>,
     sent: Vec<SentCounts>,
     pub(crate) received: Vec<ArrivalCounts>,
     /// The numbers of the datagrams that have arrived on each channel.
@@ -95,14 +98,14 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn new(network: &mut Network<()>, paths: &[Path], rates: &[Option<u64>]) -> Self {
+    fn new(network: &mut SimulatedNetwork<()>, paths: &[Path], rates: &[Option<u64>]) -> Self {
         let mut link = |path: &Path| {
-            let link = network.link(path.delay, path.delay);
+            let link = network.add_link(path.delay, path.delay);
             *network.conditions_mut(link) = path.conditions();
             link
         };
         Self {
-            monitor: Monitor::new(rates, Duration::ZERO),
+            monitor: ChannelMonitor::new(rates, Duration::ZERO),
             links: paths.iter().map(&mut link).collect(),
             paths: paths.to_vec(),
             sent: vec![SentCounts::default(); paths.len()],
@@ -120,7 +123,7 @@ impl End {
     /// Returns when it will arrive; `None` if it is lost.
     fn send(
         &mut self,
-        net: &mut Network<()>,
+        net: &mut SimulatedNetwork<()>,
         channel: usize,
         len: usize,
         symbol: u64,
@@ -137,7 +140,7 @@ impl End {
         net.send_datagram(self.links[channel], datagram)
     }
 
-    fn send_control(&mut self, net: &mut Network<()>) {
+    fn send_control(&mut self, net: &mut SimulatedNetwork<()>) {
         let (sent, received, packets) = (&self.sent, &self.received, self.packets);
         let nowhere = ChannelSubset::EMPTY;
         let message = self.monitor.poll_message(net.now(), sent, received, nowhere, packets);
@@ -154,7 +157,7 @@ impl End {
     }
 
     /// Sends packets at the pace, or slower, for a millisecond.
-    fn send_packets(&mut self, net: &mut Network<()>, demand_bps: u64) {
+    fn send_packets(&mut self, net: &mut SimulatedNetwork<()>, demand_bps: u64) {
         for channel in 0..self.links.len() {
             let rate_bps = self.monitor.limit(channel).unwrap().rate_bps.min(demand_bps);
             self.credit[channel] += rate_bps / 1000;
@@ -167,8 +170,8 @@ impl End {
 }
 
 pub(crate) struct Scenario {
-    pub(crate) rng: Rng,
-    network: Network<()>,
+    pub(crate) rng: SeededRng,
+    network: SimulatedNetwork<()>,
     /// Packets go from the first to the second.
     pub(crate) ends: [End; 2],
     floor: usize,
@@ -185,11 +188,11 @@ impl Scenario {
     pub(crate) fn with_seed(paths: &[Path], rates: &[Option<u64>], seed: u64) -> Self {
         let back: Vec<Path> =
             paths.iter().map(|path| Path { rate_bps: 1_000_000_000, lost: 0, ..*path }).collect();
-        let mut network = Network::new(seed);
+        let mut network = SimulatedNetwork::new(seed);
         let back_rates = vec![Some(1_000_000_000); paths.len()];
         let ends =
             [(paths, rates), (&back, &back_rates)].map(|(p, r)| End::new(&mut network, p, r));
-        Self { rng: Rng::new(seed), network, ends, floor: 1, demand_bps: u64::MAX }
+        Self { rng: SeededRng::new(seed), network, ends, floor: 1, demand_bps: u64::MAX }
     }
 
     /// The same with this number of shares that complete a control message.
@@ -216,7 +219,7 @@ impl Scenario {
     pub(crate) fn step(&mut self) {
         let until = self.now() + MS;
         while let Some(event) = self.network.next_event_until(until) {
-            let Event::Arrived { link, bytes } = event else { panic!("{event:?}") };
+            let SimulationEvent::Arrived { link, bytes } = event else { panic!("{event:?}") };
             self.arrive(link.index(), &bytes);
         }
         for end in &mut self.ends {
@@ -264,7 +267,7 @@ impl Scenario {
         }
     }
 
-    pub(crate) fn estimates(&self) -> Vec<Estimate> {
+    pub(crate) fn estimates(&self) -> Vec<ChannelEstimate> {
         self.ends[0].monitor.estimates(self.now())
     }
 

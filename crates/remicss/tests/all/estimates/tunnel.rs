@@ -3,20 +3,20 @@
 
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSubset, Loss, Objective, Risk};
-use sharing::Generator;
+use model::{ChannelModel, ChannelSubset, LossProbability, RiskProbability, ScheduleObjective};
+use sharing::RandomGenerator;
 use sunder_remicss::MAX_CHANNELS;
-use sunder_remicss::control::monitor::Monitor;
-use sunder_remicss::endpoint::outbound::SenderConfig;
-use sunder_remicss::endpoint::shared_state::SharedState;
+use sunder_remicss::control::monitor::ChannelMonitor;
+use sunder_remicss::endpoint::outbound::SymbolSenderConfig;
+use sunder_remicss::endpoint::shared_state::EndpointSharedState;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
-use sunder_remicss::send::sender::{SendError, Sender};
-use sunder_remicss::send::spare::{Preference, SpareChannels};
-use sunder_remicss::wire::datagram::{HEADER_LEN, Kind};
-use sunder_remicss::wire::keys::{Direction, Keys, Points};
+use sunder_remicss::send::sender::{SymbolSendError, SymbolSender};
+use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
+use sunder_remicss::wire::datagram::{HEADER_LEN, SymbolKind};
+use sunder_remicss::wire::keys::{DirectionKeys, TagPoints, TunnelKeys};
 use sunder_remicss::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
-use udp::Batch;
+use udp::DatagramBatch;
 
 use super::scenario::{Path, Scenario};
 
@@ -38,10 +38,10 @@ pub(super) struct Busy;
 pub(super) struct Tunnel {
     pub(super) scenario: Scenario,
     /// Contains the sending end's monitor, except during planning.
-    shared: SharedState,
+    shared: EndpointSharedState,
     pub(super) goal: PlanGoal,
-    pub(super) sender: Sender,
-    pub(super) batches: Vec<Batch>,
+    pub(super) sender: SymbolSender,
+    pub(super) batches: Vec<DatagramBatch>,
     next: Option<(Duration, (PlannedScheduler, ChannelSubset, SpareChannels))>,
     /// The offered load, in symbols in 1,000 s, and what is left of it to send.
     pub(super) offered: u64,
@@ -65,24 +65,28 @@ impl Tunnel {
         let goal = PlanGoal {
             kappa,
             mu,
-            objective: Objective::Loss,
+            objective: ScheduleObjective::Loss,
             floor,
             keeps_order: false,
-            prefer: Preference::Redundancy,
+            prefer: PlanPreference::Redundancy,
         };
-        let channels = vec![ChannelModel::new(Risk(0.0), Loss(0.0), 1.0, 10.0).unwrap(); n];
+        let channels = vec![
+            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 1.0, 10.0)
+                .unwrap();
+            n
+        ];
         let plan = goal.plan(&channels, ChannelSubset::first(n)).unwrap();
-        let config = SenderConfig {
+        let config = SymbolSenderConfig {
             rates_bps: rates.to_vec(),
             mtus: vec![FULL; n],
             headers: vec![HEADERS; n],
         };
-        let direction = Direction {
+        let direction = DirectionKeys {
             channels: n,
             tokens: TokenKey::new(&[0; TOKEN_KEY_LEN]),
-            points: Some(Points::new(&[[1; 8]; MAX_CHANNELS])),
+            points: Some(TagPoints::new(&[[1; 8]; MAX_CHANNELS])),
         };
-        let keys = Keys {
+        let keys = TunnelKeys {
             outgoing: direction.clone(),
             incoming: direction,
             floor,
@@ -91,7 +95,7 @@ impl Tunnel {
         let sender = config.sender(
             &keys,
             Box::new(PlannedScheduler::new(&plan.schedule, &channels)),
-            Generator::seeded().unwrap(),
+            RandomGenerator::seeded().unwrap(),
         );
         let mut sender = sender.unwrap();
         for channel in 0..n {
@@ -99,10 +103,10 @@ impl Tunnel {
         }
         Self {
             scenario,
-            shared: SharedState::default(),
+            shared: EndpointSharedState::default(),
             goal,
             sender,
-            batches: (0..n).map(|_| Batch::default()).collect(),
+            batches: (0..n).map(|_| DatagramBatch::default()).collect(),
             next: None,
             offered: OFFERED_BPS / (FULL as u64 * 8),
             credit: 0,
@@ -147,9 +151,9 @@ impl Tunnel {
         for channel in 0..self.batches.len() {
             self.sender.set_limit(channel, monitor.limit(channel), now);
         }
-        self.sender.set_tested(monitor.tested());
+        self.sender.set_channels_under_test(monitor.channels_under_test());
         let risks = vec![0.0; self.batches.len()];
-        let monitor = std::mem::replace(monitor, Monitor::new(&[], now));
+        let monitor = std::mem::replace(monitor, ChannelMonitor::new(&[], now));
         self.shared.monitor = Some(monitor);
         let snapshot = self.shared.poll_snapshot(&risks, now);
         self.scenario.ends[0].monitor = self.shared.monitor.take().unwrap();
@@ -181,13 +185,13 @@ impl Tunnel {
     pub(super) fn send_symbol(&mut self) -> Result<Option<Duration>, Busy> {
         let now = self.scenario.now();
         self.sender.begin().extend_from_slice(&[0; CONTENT]);
-        let sent = match self.sender.finish(Kind::Packet, 0, now, &mut self.batches) {
+        let sent = match self.sender.finish(SymbolKind::Packet, 0, now, &mut self.batches) {
             Ok(sent) => sent,
-            Err(SendError::Wait(_)) => return Err(Busy),
-            Err(SendError::BelowFloor) => return Ok(None),
+            Err(SymbolSendError::Wait(_)) => return Err(Busy),
+            Err(SymbolSendError::BelowFloor) => return Ok(None),
             Err(error) => panic!("{error}"),
         };
-        self.batches.iter_mut().for_each(Batch::clear);
+        self.batches.iter_mut().for_each(DatagramBatch::clear);
         let channels = sent.threshold.channels().iter();
         let mut arrivals: Vec<Duration> =
             channels.filter_map(|channel| self.scenario.send(channel, FULL)).collect();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::ChannelSubset;
-use sim::Rng;
+use sim::SeededRng;
 
 use super::scenario::address;
 
@@ -25,7 +25,7 @@ pub(crate) struct Act {
 }
 
 pub(crate) struct Adversary {
-    rng: Rng,
+    rng: SeededRng,
     channels: usize,
     held: ChannelSubset,
     /// The percentage of datagrams that it changes.
@@ -39,13 +39,13 @@ pub(crate) struct Adversary {
 impl Adversary {
     /// On all channels but one.
     pub(crate) fn new(seed: u64, n: u8) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let honest = rng.index(n.into());
         Self::on((0..n.into()).filter(|channel| *channel != honest).collect(), n, rng)
     }
 
     /// On these of so many channels.
-    pub(crate) fn on(held: ChannelSubset, n: u8, mut rng: Rng) -> Self {
+    pub(crate) fn on(held: ChannelSubset, n: u8, mut rng: SeededRng) -> Self {
         let percent = *rng.pick(&[3, 10, 30, 100]).unwrap();
         let wall = rng.pick(&[None, None, None, None, None, None, Some(10), Some(11)]).unwrap();
         Self { channels: n.into(), held, percent, wall: *wall, archive: Vec::new(), rng }
@@ -122,7 +122,7 @@ impl Adversary {
     }
 
     fn act(&mut self, channel: usize, way: Way, from: SocketAddr, bytes: Vec<u8>) -> Act {
-        let delay = self.rng.between(Duration::from_millis(1), Duration::from_millis(300));
+        let delay = self.rng.duration_between(Duration::from_millis(1), Duration::from_millis(300));
         Act { channel, way, from, bytes, delay }
     }
 

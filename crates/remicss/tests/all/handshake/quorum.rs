@@ -6,7 +6,7 @@ use model::ChannelSubset;
 use super::*;
 
 /// Of three channels two are enough.
-fn two_of_three() -> Terms {
+fn two_of_three() -> TunnelTerms {
     terms(3).with_min_channels(2).unwrap()
 }
 
@@ -16,11 +16,11 @@ fn set(channels: &[usize]) -> ChannelSubset {
 
 /// Two ends with these working channels, from `now` until the client's event. Returns its time.
 fn run(
-    client: &mut Client,
-    server: &mut Server,
+    client: &mut TunnelHandshakeClient,
+    server: &mut TunnelHandshakeServer,
     mut now: Duration,
     works: impl Fn(usize, Duration) -> bool,
-) -> (ClientEvent, Duration) {
+) -> (TunnelClientEvent, Duration) {
     loop {
         client.handle_timeout(now);
         server.handle_timeout(now);
@@ -32,8 +32,8 @@ fn run(
     }
 }
 
-fn members(event: ClientEvent, server: &mut Server) -> ChannelSubset {
-    let ClientEvent::Associated(ours) = event else { panic!("{event:?}") };
+fn members(event: TunnelClientEvent, server: &mut TunnelHandshakeServer) -> ChannelSubset {
+    let TunnelClientEvent::Associated(ours) = event else { panic!("{event:?}") };
     let (theirs, addresses) = associated(server).unwrap();
     assert!(keys_agree(&ours, &theirs));
     for (channel, known) in addresses.into_iter().enumerate() {
@@ -69,7 +69,7 @@ fn fewer_than_enough_are_not() {
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     let (event, at) = run(&mut client, &mut server, NOW, |channel, _| channel == 2);
     assert_eq!(at, NOW + HANDSHAKE_TIMEOUT);
-    let expected = ClientFailure::NoAnswer { channels: vec![0, 1], min_channels: 2, all: 3 };
+    let expected = TunnelClientFailure::NoAnswer { channels: vec![0, 1], min_channels: 2, all: 3 };
     assert_eq!(failure(&event), &expected);
 }
 
@@ -78,12 +78,15 @@ fn each_end_insists_on_its_own_number() {
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(self::terms(3), peer(3)));
     let (event, _) = run(&mut client, &mut server, NOW, |channel, _| channel != 0);
-    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![1, 2], members: 2 });
-    assert_eq!(refusals(&mut server)[0], ServerRefusal::Terms(TermsMismatch::TooFew(2)));
+    assert_eq!(
+        failure(&event),
+        &TunnelClientFailure::NoConfirm { channels: vec![1, 2], members: 2 }
+    );
+    assert_eq!(refusals(&mut server)[0], TunnelClientRefusal::Terms(TermsMismatch::TooFew(2)));
     let (mut strict, mut server) =
         (super::client(self::terms(3), None, NOW), super::server(terms, peer(3)));
     let (event, _) = run(&mut strict, &mut server, NOW, |channel, _| channel != 0);
-    let expected = ClientFailure::NoAnswer { channels: vec![0], min_channels: 3, all: 3 };
+    let expected = TunnelClientFailure::NoAnswer { channels: vec![0], min_channels: 3, all: 3 };
     assert_eq!(failure(&event), &expected);
     // If all work, they are all included.
     let (event, at) =
@@ -108,7 +111,7 @@ fn a_member_that_does_not_confirm_is_left_out_soon() {
         now = first.poll_timeout().unwrap();
     };
     assert_eq!(now, NOW + Duration::from_secs(3));
-    assert!(matches!(failure(&event), ClientFailure::NoConfirm { .. }));
+    assert!(matches!(failure(&event), TunnelClientFailure::NoConfirm { .. }));
     let mut second = client(terms, None, now).without(set(&[1]));
     let (event, at) = run(&mut second, &mut server, now, |_, _| true);
     assert_eq!((members(event, &mut server), at), (set(&[0, 2]), now));
@@ -153,7 +156,7 @@ fn an_association_is_not_extended_without_a_channel_that_is_up() {
     let mut client = extending();
     client.set_needed(set(&[0, 1]), NOW);
     let (event, at) = run(&mut client, &mut server, NOW, works);
-    assert!(matches!(failure(&event), ClientFailure::NoAnswer { .. }));
+    assert!(matches!(failure(&event), TunnelClientFailure::NoAnswer { .. }));
     assert_eq!(at, NOW + Duration::from_secs(5));
     // A channel that is down is left out.
     let mut client = extending();
@@ -193,7 +196,7 @@ fn a_replayed_list_of_some_channels_is_only_confirmed() {
 fn an_attacker_on_fewer_than_min_channels_excludes_nothing() {
     let (mut completed, mut fewer, mut server_only, mut neither) = (0, 0, 0, 0);
     for seed in 0..10_000 {
-        let mut rng = Rng::new(seed ^ 0xc4a7);
+        let mut rng = SeededRng::new(seed ^ 0xc4a7);
         let n = 3 + u8::try_from(seed % 3).unwrap();
         let least = 2 + u8::try_from(rng.index(usize::from(n) - 2)).unwrap();
         let terms = terms(n).with_min_channels(least).unwrap();

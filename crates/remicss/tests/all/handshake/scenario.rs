@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use model::ChannelSubset;
-use sharing::Generator;
-use sim::{Event, LinkId, Network, Rng};
+use sharing::RandomGenerator;
+use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 use sunder_remicss::MAX_CHANNELS;
 use sunder_remicss::control::handshake::{
-    Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,
+    ClientIdentity, SharedKey, TunnelClientEvent, TunnelClientRefusal, TunnelHandshakeClient,
+    TunnelHandshakeServer, TunnelServerEvent,
 };
-use sunder_remicss::wire::keys::{Direction, Keys, POINT_LEN};
-use sunder_remicss::wire::terms::Terms;
+use sunder_remicss::wire::keys::{DirectionKeys, POINT_LEN, TunnelKeys};
+use sunder_remicss::wire::terms::TunnelTerms;
 use sunder_remicss::wire::tokens::TOKEN_KEY_LEN;
 
 use super::adversary::{Act, Adversary, Way};
@@ -42,23 +43,23 @@ struct Route {
 }
 
 pub(crate) struct Scenario {
-    rng: Rng,
-    network: Network<()>,
+    rng: SeededRng,
+    network: SimulatedNetwork<()>,
     /// The links, in the order of the network's.
-    routes: Vec<(Route, LinkId)>,
+    routes: Vec<(Route, SimulatedLinkId)>,
     n: usize,
-    terms: Terms,
+    terms: TunnelTerms,
     key: Option<SharedKey>,
-    client: Client,
-    server: Server,
+    client: TunnelHandshakeClient,
+    server: TunnelHandshakeServer,
     adversary: Option<Adversary>,
     /// The outages of each channel, which are not an attack.
     off: Vec<Range<Duration>>,
     /// The sums of all clients' key shares, as far as they were sent, by client and channel.
     shares: Vec<Vec<Option<Vec<u8>>>>,
-    completed: Option<Keys>,
-    associated: Vec<(Keys, Vec<SocketAddr>)>,
-    refusals: Vec<ServerRefusal>,
+    completed: Option<TunnelKeys>,
+    associated: Vec<(TunnelKeys, Vec<SocketAddr>)>,
+    refusals: Vec<TunnelClientRefusal>,
 }
 
 /// The address of a client's, or an outsider's, end of a channel.
@@ -67,41 +68,41 @@ pub(crate) fn address(who: u8, channel: usize) -> SocketAddr {
 }
 
 /// Whether the outgoing keys of each end are the incoming keys of the other.
-pub(crate) fn keys_agree(client: &Keys, server: &Keys) -> bool {
-    let agree = |one: &Direction, other: &Direction| {
+pub(crate) fn keys_agree(client: &TunnelKeys, server: &TunnelKeys) -> bool {
+    let agree = |one: &DirectionKeys, other: &DirectionKeys| {
         one.tokens.id() == other.tokens.id() && all_points(one) == all_points(other)
     };
     agree(&client.outgoing, &server.incoming) && agree(&client.incoming, &server.outgoing)
 }
 
-fn all_points(direction: &Direction) -> Vec<[u8; 8]> {
+fn all_points(direction: &DirectionKeys) -> Vec<[u8; 8]> {
     let points = direction.points.as_ref().unwrap();
-    (1..=u8::try_from(MAX_CHANNELS).unwrap()).map(|k| points.of(k)).collect()
+    (1..=u8::try_from(MAX_CHANNELS).unwrap()).map(|k| points.point(k)).collect()
 }
 
-fn generator() -> Generator {
-    Generator::seeded().unwrap()
+fn generator() -> RandomGenerator {
+    RandomGenerator::seeded().unwrap()
 }
 
 impl Scenario {
     pub(crate) fn new(seed: u64, n: u8, adversary: Option<Adversary>) -> Self {
-        Self::of(seed, Terms::new(n, 1, true).unwrap(), adversary)
+        Self::of(seed, TunnelTerms::new(n, 1, true).unwrap(), adversary)
     }
 
     /// With these terms at both ends.
-    pub(crate) fn of(seed: u64, terms: Terms, adversary: Option<Adversary>) -> Self {
-        let mut rng = Rng::new(seed);
+    pub(crate) fn of(seed: u64, terms: TunnelTerms, adversary: Option<Adversary>) -> Self {
+        let mut rng = SeededRng::new(seed);
         let n = terms.channels();
         let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
         let key = rng.chance(50).then(|| SharedKey::new(&[7; 32]));
         let peer = key.clone().map_or(ClientIdentity::Addresses(addresses), ClientIdentity::Key);
         // At any time within a period of the cookies.
         let now = Duration::from_millis(1_000_000 + rng.below(10_000));
-        let mut network = Network::new(rng.next_u64());
+        let mut network = SimulatedNetwork::new(rng.next_u64());
         assert_eq!(network.next_event_until(now), None);
         Self {
-            client: Client::new(terms, key.clone(), &mut generator(), now).unwrap(),
-            server: Server::new(terms, peer, &mut generator()).unwrap(),
+            client: TunnelHandshakeClient::new(terms, key.clone(), &mut generator(), now).unwrap(),
+            server: TunnelHandshakeServer::new(terms, peer, &mut generator()).unwrap(),
             network,
             routes: Vec::new(),
             n: n.into(),
@@ -137,7 +138,7 @@ impl Scenario {
         self.completed.as_ref().map(|keys| keys.members.len())
     }
 
-    pub(crate) fn saw(&self, reason: ServerRefusal) -> bool {
+    pub(crate) fn saw(&self, reason: TunnelClientRefusal) -> bool {
         self.refusals.contains(&reason)
     }
 
@@ -147,7 +148,8 @@ impl Scenario {
             if attempt > 0 {
                 let key = self.key.clone();
                 let now = self.network.now();
-                let client = Client::new(self.terms, key, &mut generator(), now).unwrap();
+                let client =
+                    TunnelHandshakeClient::new(self.terms, key, &mut generator(), now).unwrap();
                 let channel = self.rng.index(self.n);
                 self.client = client.without(ChannelSubset::EMPTY.with(channel));
                 self.shares.push(vec![None; self.n]);
@@ -174,14 +176,14 @@ impl Scenario {
         self.client.handle_timeout(now);
         match event {
             None => {}
-            Some(Event::Arrived { link, bytes }) => {
+            Some(SimulationEvent::Arrived { link, bytes }) => {
                 let Route { channel, way, from } = self.route(link);
                 match way {
                     Way::ToServer => self.server.handle_datagram(channel, from, &bytes, now),
                     Way::ToClient => self.client.handle_datagram(channel, &bytes, now),
                 }
             }
-            Some(Event::Intercepted { link, bytes }) => {
+            Some(SimulationEvent::Intercepted { link, bytes }) => {
                 let Route { channel, way, from } = self.route(link);
                 let adversary = self.adversary.as_mut().expect("nobody else intercepts");
                 let acts = adversary.intercept(channel, way, from, bytes);
@@ -192,17 +194,17 @@ impl Scenario {
         self.collect();
     }
 
-    fn route(&self, link: LinkId) -> Route {
+    fn route(&self, link: SimulatedLinkId) -> Route {
         self.routes[link.index()].0
     }
 
     /// The link of a route. The adversary controls those of its channels; without an adversary, all
     /// lose datagrams.
-    fn link(&mut self, route: Route) -> LinkId {
+    fn link(&mut self, route: Route) -> SimulatedLinkId {
         if let Some((_, link)) = self.routes.iter().find(|(known, _)| *known == route) {
             return *link;
         }
-        let link = self.network.link(Duration::from_millis(1), Duration::from_millis(400));
+        let link = self.network.add_link(Duration::from_millis(1), Duration::from_millis(400));
         match &self.adversary {
             None => self.network.conditions_mut(link).loss_permille = 400,
             Some(adversary) if adversary.holds(route.channel) => self.network.seize(link),
@@ -224,15 +226,15 @@ impl Scenario {
         while let Some(reply) = self.server.poll_transmit() {
             self.send(reply.channel, Way::ToClient, reply.to, &reply.bytes);
         }
-        if let Some(ClientEvent::Associated(keys)) = self.client.poll_event() {
+        if let Some(TunnelClientEvent::Associated(keys)) = self.client.poll_event() {
             self.completed = Some(keys);
         }
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::Associated { keys, addresses } => {
+                TunnelServerEvent::Associated { keys, addresses } => {
                     self.associated.push((keys, addresses));
                 }
-                ServerEvent::Refused { reason, .. } => self.refusals.push(reason),
+                TunnelServerEvent::Refused { reason, .. } => self.refusals.push(reason),
             }
         }
     }

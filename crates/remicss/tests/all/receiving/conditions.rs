@@ -5,8 +5,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sim::{Conditions as LinkConditions, Event, LinkId, Network, Rng};
-use sunder_remicss::recv::receiver::ReceiverLimits;
+use sim::{
+    SeededRng, SimulatedLinkConditions as LinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent,
+};
+use sunder_remicss::recv::receiver::SymbolReceiverLimits;
 use sunder_remicss::wire::datagram::expand_sequence;
 
 use super::scenario::{MS, Scenario, Symbol, content, header, packet, small};
@@ -43,7 +46,7 @@ fn conditions() -> impl Strategy<Value = Conditions> {
 
 impl Scenario {
     /// Delivers everything that arrives until then, and handles the receiver's timeouts.
-    fn run(&mut self, network: &mut Network<()>, until: Duration) {
+    fn run(&mut self, network: &mut SimulatedNetwork<()>, until: Duration) {
         loop {
             let event = network.next_event_until(until);
             self.now = network.now();
@@ -51,7 +54,7 @@ impl Scenario {
                 self.receiver.handle_timeout(due, &mut self.out);
             }
             match event {
-                Some(Event::Arrived { link, bytes }) => self.arrive(link.index(), &bytes),
+                Some(SimulationEvent::Arrived { link, bytes }) => self.arrive(link.index(), &bytes),
                 Some(other) => panic!("{other:?}"),
                 None => return,
             }
@@ -65,13 +68,13 @@ proptest! {
     #[test]
     fn exactly_the_symbols_with_k_honest_shares_are_delivered(conditions in conditions()) {
         let Conditions { seed, n, k, loss_percent, repeat_percent, faulty, window } = conditions;
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         // Enough trials for all, and no quarantine.
-        let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
+        let limits = SymbolReceiverLimits { failures_per_second: u32::MAX, ..small() };
         let mut scenario = Scenario::with(n, k, true, limits);
         scenario.receiver.set_window(window);
-        let mut network = Network::new(rng.next_u64());
-        let links: Vec<LinkId> = (0..n).map(|_| network.link(Duration::ZERO, 20 * MS)).collect();
+        let mut network = SimulatedNetwork::new(rng.next_u64());
+        let links: Vec<SimulatedLinkId> = (0..n).map(|_| network.add_link(Duration::ZERO, 20 * MS)).collect();
         for &link in &links[faulty..] {
             *network.conditions_mut(link) = LinkConditions {
                 loss_permille: 10 * loss_percent,
@@ -121,13 +124,13 @@ proptest! {
     fn flows_stay_in_order_when_delays_are_within_the_window(
         seed: u64, flows in 1..400_usize, spread_ms in 0..60_u64,
     ) {
-        let mut rng = Rng::new(seed);
-        let mut scenario = Scenario::with(2, 1, true, ReceiverLimits { held_bytes: 1 << 20, ..small() });
+        let mut rng = SeededRng::new(seed);
+        let mut scenario = Scenario::with(2, 1, true, SymbolReceiverLimits { held_bytes: 1 << 20, ..small() });
         scenario.receiver.set_window(MS * (spread_ms as u32 + 1));
         let mut last: HashMap<usize, u64> = HashMap::new();
         // The second channel is slower, and both keep order.
-        let mut network = Network::new(rng.next_u64());
-        let links = [0, spread_ms as u32].map(|delay_ms| network.link(MS * delay_ms, MS * delay_ms));
+        let mut network = SimulatedNetwork::new(rng.next_u64());
+        let links = [0, spread_ms as u32].map(|delay_ms| network.add_link(MS * delay_ms, MS * delay_ms));
         let count = 900_u64;
         for number in 0..count {
             scenario.run(&mut network, MS * number as u32 / 10);
@@ -152,7 +155,7 @@ proptest! {
                 prop_assert!(before < number, "a flow is out of order");
             }
         }
-        prop_assert_eq!(scenario.receiver.counts().released.for_room, 0);
+        prop_assert_eq!(scenario.receiver.counts().released.released_early, 0);
     }
 
     #[test]

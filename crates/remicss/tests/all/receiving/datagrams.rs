@@ -1,9 +1,9 @@
 //! Which datagrams are accepted, dropped and counted.
 
 use model::ChannelSubset;
-use sunder_remicss::recv::deliver::ControlShare;
-use sunder_remicss::recv::receiver::ReceiverLimits;
-use sunder_remicss::wire::datagram::{HEADER_LEN, Kind, expand_sequence};
+use sunder_remicss::recv::receiver::SymbolReceiverLimits;
+use sunder_remicss::recv::symbol_sink::ControlShare;
+use sunder_remicss::wire::datagram::{HEADER_LEN, SymbolKind, expand_sequence};
 
 use super::scenario::{MS, Scenario, Symbol, content, from, header, packet, small};
 
@@ -26,11 +26,11 @@ fn any_k_shares_deliver_a_symbol_once() {
             for &i in &late {
                 scenario.arrive(i, &datagrams[i]);
             }
-            assert_eq!(scenario.out.packets, [(Kind::Packet, content)]);
+            assert_eq!(scenario.out.packets, [(SymbolKind::Packet, content)]);
         }
         let counts = scenario.receiver.counts();
         assert_eq!(counts.symbols, 31);
-        assert_eq!(counts.late, 31 * (5 - u64::from(k)));
+        assert_eq!(counts.already_verified, 31 * (5 - u64::from(k)));
         assert_eq!(counts.reassembled.tampered, 0);
     }
 }
@@ -55,17 +55,17 @@ fn foreign_datagrams_are_counted_and_dropped() {
         other[..HEADER_LEN].copy_from_slice(&header(&scenario.keys, first, 0, 2));
         scenario.arrive(0, &other);
     }
-    assert_eq!(scenario.receiver.counts().forbidden, 2);
+    assert_eq!(scenario.receiver.counts().invalid_threshold, 2);
     for _ in 0..2 {
         scenario.arrive(0, &good[0]);
         scenario.arrive(2, &good[2]);
     }
     scenario.arrive(1, &good[1]);
     let counts = scenario.receiver.counts();
-    assert_eq!((counts.symbols, counts.duplicate, counts.late), (1, 2, 1));
+    assert_eq!((counts.symbols, counts.duplicate, counts.already_verified), (1, 2, 1));
     let received = scenario.receiver.received(2);
     assert_eq!((received.datagrams, received.bytes), (1, good[2].len() as u64));
-    assert_eq!(scenario.out.packets, [(Kind::Packet, b"packet".to_vec())]);
+    assert_eq!(scenario.out.packets, [(SymbolKind::Packet, b"packet".to_vec())]);
     assert!(
         scenario.receiver.has_valid_token(0, &good[0])
             && !scenario.receiver.has_valid_token(1, &good[0])
@@ -76,8 +76,12 @@ fn foreign_datagrams_are_counted_and_dropped() {
 /// is no fault of the channel, and does not affect its symbol.
 #[test]
 fn a_replayed_datagram_changes_nothing() {
-    for (k, kind) in [(1, Kind::Packet), (1, Kind::Control), (2, Kind::Packet), (2, Kind::Control)]
-    {
+    for (k, kind) in [
+        (1, SymbolKind::Packet),
+        (1, SymbolKind::Control),
+        (2, SymbolKind::Packet),
+        (2, SymbolKind::Control),
+    ] {
         let mut scenario = Scenario::new(3, 1);
         let mut seen = Vec::new();
         for number in 1..=100 {
@@ -112,7 +116,7 @@ fn control_shares_are_reported_with_their_datagram_counts() {
     let mut scenario = Scenario::new(2, 1);
     scenario.send(0, 1, |_, _| ());
     scenario.now = MS;
-    let message = Symbol { kind: Kind::Control, ..packet(1, 2, &[0, 1], b"how are you") };
+    let message = Symbol { kind: SymbolKind::Control, ..packet(1, 2, &[0, 1], b"how are you") };
     for (i, datagram) in scenario.datagrams(message).into_iter().enumerate() {
         scenario.arrive(i, &datagram);
         scenario.arrive(i, &datagram);
@@ -135,14 +139,14 @@ fn numbers_go_on_beyond_24_bits_and_behind_the_window_nothing_is_taken() {
     let mut expected = Vec::new();
     for number in [0, 5, (1 << 23) - 1, (1 << 24) - 3, (1 << 24) + 2, (3 << 23) + 1, 1 << 25] {
         scenario.send(number, 2, |_, _| ());
-        expected.push((Kind::Packet, content(number)));
+        expected.push((SymbolKind::Packet, content(number)));
         assert_eq!(scenario.receiver.highest(), number);
     }
     scenario.send((1 << 25) - 900, 2, |_, _| ());
-    expected.push((Kind::Packet, content((1 << 25) - 900)));
+    expected.push((SymbolKind::Packet, content((1 << 25) - 900)));
     scenario.send((1 << 25) - 1024, 2, |_, _| ());
     assert_eq!(scenario.out.packets, expected);
-    assert_eq!(scenario.receiver.counts().outside, 2);
+    assert_eq!(scenario.receiver.counts().behind_window, 2);
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn shares_that_are_too_old_or_overwritten_are_not_joined() {
     let content = [9; 1000];
     let old = scenario.datagrams(packet(0, 2, &[0, 1], &content));
     scenario.arrive(0, &old[0]);
-    scenario.now = ReceiverLimits::default().share_age + MS;
+    scenario.now = SymbolReceiverLimits::default().share_age + MS;
     scenario.arrive(1, &old[1]);
     assert_eq!(scenario.receiver.counts().reassembled.expired, 1);
     // 256 and 128 KiB are enough for 384 of them.
@@ -229,8 +233,8 @@ fn without_tags_complete_symbols_are_delivered() {
         }
     });
     assert_eq!(scenario.out.packets.len(), 2);
-    assert_eq!(scenario.out.packets[0], (Kind::Packet, content(0)));
-    assert_ne!(scenario.out.packets[1], (Kind::Packet, content(1)));
+    assert_eq!(scenario.out.packets[0], (SymbolKind::Packet, content(0)));
+    assert_ne!(scenario.out.packets[1], (SymbolKind::Packet, content(1)));
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn only_right_control_shares_are_reported() {
             for number in 1..=200 {
                 let content = content(number);
                 let message =
-                    Symbol { kind: Kind::Control, ..packet(number, k, &channels, &content) };
+                    Symbol { kind: SymbolKind::Control, ..packet(number, k, &channels, &content) };
                 let mut all = scenario.datagrams(message);
                 if number <= 100 {
                     all[faulty][HEADER_LEN] ^= 1;

@@ -4,23 +4,23 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use sharing::{Generator, Splitter};
-use sunder_remicss::recv::deliver::{ControlShare, Deliver};
-use sunder_remicss::recv::receiver::{Receiver, ReceiverLimits};
-use sunder_remicss::wire::datagram::{HEADER_LEN, Kind, first, sequence};
-use sunder_remicss::wire::keys::{Direction, Points};
-use sunder_remicss::wire::symbol::Tagger;
+use sharing::{RandomGenerator, Splitter};
+use sunder_remicss::recv::receiver::{SymbolReceiver, SymbolReceiverLimits};
+use sunder_remicss::recv::symbol_sink::{ControlShare, SymbolSink};
+use sunder_remicss::wire::datagram::{HEADER_LEN, SymbolKind, first, sequence};
+use sunder_remicss::wire::keys::{DirectionKeys, TagPoints};
+use sunder_remicss::wire::symbol::SymbolTagger;
 use sunder_remicss::wire::tokens::{ShareTokens, TokenKey};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// Both ends of a direction.
 pub(crate) struct Scenario {
-    pub(crate) keys: Direction,
-    tagger: Tagger,
-    generator: Generator,
+    pub(crate) keys: DirectionKeys,
+    tagger: SymbolTagger,
+    generator: RandomGenerator,
     splitters: HashMap<(u8, Vec<u8>), Splitter>,
-    pub(crate) receiver: Receiver,
+    pub(crate) receiver: SymbolReceiver,
     pub(crate) out: Sink,
     pub(crate) now: Duration,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
 #[derive(Clone, Copy)]
 pub(crate) struct Symbol<'a> {
     pub(crate) number: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SymbolKind,
     pub(crate) k: u8,
     pub(crate) channels: &'a [usize],
     pub(crate) previous: u8,
@@ -39,13 +39,13 @@ pub(crate) struct Symbol<'a> {
 /// Everything that was delivered.
 #[derive(Default)]
 pub(crate) struct Sink {
-    pub(crate) packets: Vec<(Kind, Vec<u8>)>,
+    pub(crate) packets: Vec<(SymbolKind, Vec<u8>)>,
     pub(crate) controls: Vec<(u64, Vec<u8>)>,
     pub(crate) control_shares: Vec<ControlShare>,
 }
 
-impl Deliver for Sink {
-    fn packets(&mut self, kind: Kind, packets: &[u8]) {
+impl SymbolSink for Sink {
+    fn packets(&mut self, kind: SymbolKind, packets: &[u8]) {
         self.packets.push((kind, packets.to_vec()));
     }
 
@@ -67,19 +67,20 @@ impl Scenario {
         Self::with(n, floor, true, small())
     }
 
-    pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: ReceiverLimits) -> Self {
+    pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: SymbolReceiverLimits) -> Self {
         let byte = |i: usize| u8::try_from(i).unwrap();
-        let keys = Direction {
+        let keys = DirectionKeys {
             channels: n,
             tokens: TokenKey::new(&[0x78; 16]),
-            points: tags
-                .then(|| Points::new(&std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))),
+            points: tags.then(|| {
+                TagPoints::new(&std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))
+            }),
         };
         Self {
-            tagger: Tagger::new(keys.points.as_ref()),
-            generator: Generator::seeded().unwrap(),
+            tagger: SymbolTagger::new(keys.points.as_ref()),
+            generator: RandomGenerator::seeded().unwrap(),
             splitters: HashMap::new(),
-            receiver: Receiver::new(&keys, floor, limits),
+            receiver: SymbolReceiver::new(&keys, floor, limits),
             out: Sink::default(),
             now: Duration::ZERO,
             keys,
@@ -95,7 +96,7 @@ impl Scenario {
         let splitter = self
             .splitters
             .entry((k, coordinates.clone()))
-            .or_insert_with(|| Splitter::at(k, &coordinates).unwrap());
+            .or_insert_with(|| Splitter::for_coordinates(k, &coordinates).unwrap());
         let mut shares = vec![vec![0; whole.len()]; channels.len()];
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
         splitter.split(&whole, &mut views, &mut self.generator).unwrap();
@@ -134,19 +135,24 @@ pub(crate) fn from(channel: usize) -> SocketAddr {
 
 /// The header of a share with this first byte, as the peer or another holder of the key would send
 /// it.
-pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -> [u8; HEADER_LEN] {
+pub(crate) fn header(
+    keys: &DirectionKeys,
+    first: u8,
+    channel: usize,
+    number: u64,
+) -> [u8; HEADER_LEN] {
     let token = ShareTokens::new(&keys.tokens, keys.channels).token(channel, first, number);
     let [_, s0, s1, s2] = sequence(number).to_be_bytes();
     [&[first, s0, s1, s2][..], &token.bytes()].concat().try_into().unwrap()
 }
 
 /// Small, so that the limits are reached.
-pub(crate) fn small() -> ReceiverLimits {
-    ReceiverLimits {
+pub(crate) fn small() -> SymbolReceiverLimits {
+    SymbolReceiverLimits {
         window: 1 << 10,
         share_bytes: 1 << 17,
         held_bytes: 1 << 17,
-        ..ReceiverLimits::default()
+        ..SymbolReceiverLimits::default()
     }
 }
 
@@ -156,7 +162,7 @@ pub(crate) fn packet<'a>(
     channels: &'a [usize],
     content: &'a [u8],
 ) -> Symbol<'a> {
-    Symbol { number, kind: Kind::Packet, k, channels, previous: 0, content }
+    Symbol { number, kind: SymbolKind::Packet, k, channels, previous: 0, content }
 }
 
 /// Bytes that are unique to a number.

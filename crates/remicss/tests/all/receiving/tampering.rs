@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use sharing::Splitter;
-use sim::Rng;
-use sunder_remicss::recv::receiver::{ChannelCounts, ReceiverLimits};
+use sim::SeededRng;
+use sunder_remicss::recv::receiver::{ReceivedChannelCounts, SymbolReceiverLimits};
 use sunder_remicss::wire::datagram::HEADER_LEN;
 
 use super::scenario::{MS, Scenario, content, packet, small};
@@ -75,7 +75,7 @@ fn a_changed_header_has_a_wrong_token() {
         }
         let counts = scenario.receiver.counts();
         assert_eq!((counts.symbols, counts.wrong_token), (100, 100), "byte {place}");
-        assert_eq!(scenario.receiver.received(0), ChannelCounts::default());
+        assert_eq!(scenario.receiver.received(0), ReceivedChannelCounts::default());
         assert!(scenario.quarantined().is_empty());
     }
 }
@@ -101,7 +101,7 @@ fn without_spare_shares_no_fault_is_attributed() {
 fn colluding_channels_put_at_most_one_honest_one_into_quarantine() {
     let mut scenario = Scenario::new(5, 3);
     // A polynomial that is zero at 0 and at x = 3.
-    let splitter = Splitter::at(3, &[3, 1, 2]).unwrap();
+    let splitter = Splitter::for_coordinates(3, &[3, 1, 2]).unwrap();
     for number in 0..20_000 {
         let len = content(number).len() + 9;
         let mut errors = [vec![0; len], vec![0xA5; len], vec![0; len]];
@@ -146,14 +146,14 @@ fn unattributed_faults_cost_no_more_joins_than_the_budget() {
     let tampered = |faulty: usize| {
         move |channel: usize, datagram: &mut Vec<u8>| {
             if channel < faulty {
-                let mut rng = Rng::new(channel as u64);
+                let mut rng = SeededRng::new(channel as u64);
                 datagram[HEADER_LEN..].iter_mut().for_each(|byte| *byte ^= rng.bytes::<1>()[0]);
             }
         }
     };
     // Three of seven are more than can be attributed.
     let mut scenario =
-        Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50, ..small() });
+        Scenario::with(7, 4, true, SymbolReceiverLimits { failures_per_second: 50, ..small() });
     (0..2000).for_each(|number| scenario.send(number, 4, tampered(3)));
     // The first of a symbol count, too.
     let counts = scenario.receiver.counts().reassembled;
@@ -167,13 +167,13 @@ fn unattributed_faults_cost_no_more_joins_than_the_budget() {
     (2000..3000).for_each(|number| scenario.send(number, 4, tampered(0)));
     assert!(scenario.receiver.counts().symbols >= 1000);
     let mut scenario =
-        Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50_000, ..small() });
+        Scenario::with(7, 4, true, SymbolReceiverLimits { failures_per_second: 50_000, ..small() });
     (0..100).for_each(|number| scenario.send(number, 4, tampered(3)));
     let counts = scenario.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
     assert!((0..7).all(|channel| scenario.receiver.received(channel).faults == 0));
     // Seven of sixteen are more than the search covers.
-    let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
+    let limits = SymbolReceiverLimits { failures_per_second: u32::MAX, ..small() };
     let mut scenario = Scenario::with(16, 8, true, limits);
     (0..10).for_each(|number| scenario.send(number, 8, tampered(7)));
     let joins = scenario.receiver.counts().reassembled.joins;
@@ -185,7 +185,7 @@ fn unattributed_faults_cost_no_more_joins_than_the_budget() {
 #[test]
 fn first_joins_count_as_attempts() {
     let mut scenario =
-        Scenario::with(3, 3, true, ReceiverLimits { failures_per_second: 50, ..small() });
+        Scenario::with(3, 3, true, SymbolReceiverLimits { failures_per_second: 50, ..small() });
     let tampered = |channel: usize, datagram: &mut Vec<u8>| {
         if channel == 2 {
             datagram[HEADER_LEN] ^= 1;
@@ -207,7 +207,7 @@ fn first_joins_count_as_attempts() {
 #[test]
 fn a_second_faulty_channel_costs_no_symbols() {
     let mut scenario =
-        Scenario::with(4, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
+        Scenario::with(4, 2, true, SymbolReceiverLimits { failures_per_second: 50, ..small() });
     for faulty in [0, 1] {
         for _ in 0..1000 {
             let number = scenario.receiver.counts().symbols;
@@ -227,7 +227,7 @@ fn a_second_faulty_channel_costs_no_symbols() {
 #[test]
 fn an_unattributable_channel_spoils_only_its_own_symbols() {
     let mut scenario =
-        Scenario::with(3, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
+        Scenario::with(3, 2, true, SymbolReceiverLimits { failures_per_second: 50, ..small() });
     let mut others = 0;
     for number in 0..10_000 {
         scenario.now += MS;

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, LossProbability, PlanRequest, RiskProbability,
+    ScheduleObjective, ShareSelection,
 };
-use sim::Rng;
+use sim::SeededRng;
 use sunder_remicss::send::schedule::PlannedScheduler;
-use sunder_remicss::send::sender::{SendError, Sender};
-use sunder_remicss::wire::datagram::Kind;
-use udp::Batch;
+use sunder_remicss::send::sender::{SymbolSendError, SymbolSender};
+use sunder_remicss::wire::datagram::SymbolKind;
+use udp::DatagramBatch;
 
 use super::end::*;
 
 /// Sends full packets and returns the time for `symbols` packets after the first `warm`. Every wait
 /// is longer than requested by the result of `late`.
 fn saturate(
-    sender: &mut Sender,
+    sender: &mut SymbolSender,
     n: usize,
     (warm, symbols): (usize, usize),
     mut late: impl FnMut() -> Duration,
@@ -29,11 +30,13 @@ fn saturate(
             start = now;
         }
         sender.begin().extend_from_slice(&packet);
-        while let Err(SendError::Wait(until)) = sender.finish(Kind::Packet, 0, now, &mut batches) {
+        while let Err(SymbolSendError::Wait(until)) =
+            sender.finish(SymbolKind::Packet, 0, now, &mut batches)
+        {
             assert!(until > now);
             now = until + late();
         }
-        batches.iter_mut().for_each(Batch::clear);
+        batches.iter_mut().for_each(DatagramBatch::clear);
     }
     now.saturating_sub(start)
 }
@@ -52,7 +55,7 @@ fn a_plan_has_its_rate() {
             let part = 10_000.0 * 12_000.0 / took.as_secs_f64() / (plan.averages.rate * 1e6);
             assert!((0.9997..1.0002).contains(&part), "{rates:?}, {kappa}, {mu}: {part}");
             for channel in 0..5 {
-                let uses = 11_000.0 * plan.schedule.use_of(channel);
+                let uses = 11_000.0 * plan.schedule.channel_usage(channel);
                 let datagrams = sender.counts().datagrams[channel] as f64;
                 // No threshold is more than 6 symbols ahead of its part.
                 assert!((datagrams - uses).abs() <= 12.0, "{datagrams}, not {uses}");
@@ -68,13 +71,14 @@ const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
 fn delayed(faster: f64) -> ChannelSet {
     let channel = |(rate, delay): (&f64, f64)| {
         let rate = faster * rate;
-        ChannelModel::new(Risk(0.1), Loss(0.0), delay + 12.0 / rate, rate).unwrap()
+        ChannelModel::new(RiskProbability(0.1), LossProbability(0.0), delay + 12.0 / rate, rate)
+            .unwrap()
     };
     ChannelSet::new(DIVERSE.iter().zip(DELAYS).map(channel).collect()).unwrap()
 }
 
 fn least_delay(kappa: f64, mu: f64) -> PlanRequest {
-    request(kappa, mu, 1).with_objectives(vec![Objective::Delay])
+    request(kappa, mu, 1).with_objectives(vec![ScheduleObjective::Delay])
 }
 
 /// Less delay does not reduce the rate, however long a packet takes compared with the bucket.
@@ -111,13 +115,13 @@ fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
         sender.begin().extend_from_slice(&packet);
         let mut now = Duration::from_secs_f64(arrived / 1e3);
         let sent = loop {
-            match sender.finish(Kind::Packet, 0, now, &mut batches) {
+            match sender.finish(SymbolKind::Packet, 0, now, &mut batches) {
                 Ok(sent) => break sent,
-                Err(SendError::Wait(until)) => now = until,
+                Err(SymbolSendError::Wait(until)) => now = until,
                 Err(error) => panic!("{error}"),
             }
         };
-        batches.iter_mut().for_each(Batch::clear);
+        batches.iter_mut().for_each(DatagramBatch::clear);
         let arrival = |channel: usize| {
             free[channel] = f64::max(free[channel], now.as_secs_f64() * 1e3) + sending[channel];
             free[channel] + DELAYS[channel]
@@ -155,8 +159,8 @@ fn a_plan_has_its_delay() {
 fn a_late_sender_catches_up() {
     for (kappa, mu) in [(1.0, 1.0), (1.0, 2.5), (3.0, 3.8)] {
         let scheduler = || diverse_plan(kappa, mu, 1);
-        let mut rng = Rng::new(7);
-        let mut late = || rng.between(Duration::ZERO, 2 * MS);
+        let mut rng = SeededRng::new(7);
+        let mut late = || rng.duration_between(Duration::ZERO, 2 * MS);
         let part = (1000, 10_000);
         let on_time = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, || Duration::ZERO);
         let lately = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, &mut late);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sunder_remicss::MAX_CHANNELS;
-use sunder_remicss::send::sender::{SendError, Sent};
-use sunder_remicss::wire::datagram::Kind;
-use udp::RateLimit;
+use sunder_remicss::send::sender::{SentSymbol, SymbolSendError};
+use sunder_remicss::wire::datagram::SymbolKind;
+use udp::PacerRateLimit;
 
 use super::end::*;
 
@@ -50,9 +50,9 @@ proptest! {
             let sent = match step {
                 Step::Finish { len, flow } => {
                     sender.begin().resize(1 + len, 0xAA);
-                    sender.finish(Kind::Packet, flow, now, &mut batches)
+                    sender.finish(SymbolKind::Packet, flow, now, &mut batches)
                 }
-                Step::Again => sender.finish(Kind::PartialPacket, 0, now, &mut batches),
+                Step::Again => sender.finish(SymbolKind::PartialPacket, 0, now, &mut batches),
                 Step::Control(len) => sender.control(&vec![0x55; len], now, &mut batches),
                 Step::Pass(time) => {
                     now += time;
@@ -67,7 +67,7 @@ proptest! {
                     continue;
                 }
                 Step::Rate { channel, rate_bps } => {
-                    let limit = rate_bps.map(|rate_bps| RateLimit { rate_bps, burst: 0 });
+                    let limit = rate_bps.map(|rate_bps| PacerRateLimit { rate_bps, burst: 0 });
                     sender.set_limit(channel, limit, now);
                     continue;
                 }
@@ -83,7 +83,7 @@ proptest! {
             }
             prop_assert_eq!(sender.counts().datagrams, datagrams);
             match sent {
-                Ok(Sent { number: new, threshold }) => {
+                Ok(SentSymbol { number: new, threshold }) => {
                     number += 1;
                     prop_assert_eq!(new, number);
                     prop_assert!(threshold.k() >= usize::from(floor));
@@ -91,7 +91,7 @@ proptest! {
                     let (header, ..) = open(&all[..threshold.k()]).unwrap();
                     prop_assert_eq!(u64::from(header.sequence), number);
                 }
-                Err(SendError::Wait(until)) => prop_assert!(until > now && all.is_empty()),
+                Err(SymbolSendError::Wait(until)) => prop_assert!(until > now && all.is_empty()),
                 Err(_) => prop_assert!(all.is_empty()),
             }
         }

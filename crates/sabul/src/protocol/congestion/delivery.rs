@@ -34,7 +34,7 @@ const SPEEDS: usize = 8;
 
 /// Counts what arrives.
 #[derive(Debug, Default)]
-pub(super) struct Delivery {
+pub(super) struct SabulDeliveryMeter {
     /// The packet before which the peer is known to have all but those that it has reported lost.
     next: u64,
     /// Packets from `next` on that light acknowledgements have counted.
@@ -47,7 +47,7 @@ pub(super) struct Delivery {
     speeds: Vec<f64>,
 }
 
-impl Delivery {
+impl SabulDeliveryMeter {
     /// All packets before `next` have arrived, those apart that were reported lost; if
     /// `counts_packets`, also 64 since the last acknowledgement.
     pub(super) fn add(

@@ -10,8 +10,8 @@
 //!   microseconds, so that one loss at 10 Gbit/s costs 40 % of the rate;
 //! - at the end of the slow start without a measured speed, the interval is the round-trip time
 //!   divided by the window. UDT4 has the inverse of that after a loss;
-//! - a loss of less than [`NOISE`] of the packets is not taken for congestion, unless the queue of
-//!   the path is seen to grow.
+//! - a loss of less than [`RANDOM_LOSS_SHARE`] of the packets is not taken for congestion, unless
+//!   the queue of the path is seen to grow.
 
 #![expect(clippy::cast_precision_loss, reason = "estimates")]
 #![expect(
@@ -22,8 +22,10 @@
 
 use std::time::Duration;
 
-use super::delivery::Delivery;
-use super::{Acked, CongestionControl, Limits, Lost, Metrics};
+use super::delivery::SabulDeliveryMeter;
+use super::{
+    SabulAckEvent, SabulCongestionControl, SabulCongestionMetrics, SabulLossEvent, SabulSendLimits,
+};
 
 /// The interval of rate control (SYN).
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -55,7 +57,7 @@ const MIN_STEP: f64 = 0.01;
 const STEP_FACTOR: f64 = 1.5e-6;
 
 /// The part of packets that may be lost at random.
-const NOISE: f64 = 0.02;
+const RANDOM_LOSS_SHARE: f64 = 0.02;
 
 /// More losses than the noise are congestion if there are more by this many standard deviations.
 const SIGNIFICANT: f64 = 3.0;
@@ -67,8 +69,8 @@ const QUEUE_PART: u32 = 8;
 
 /// In the slow start the rate is known if the window is less than this part of what the path holds,
 /// because packets that were sent together arrive at the rate of the path, or more than this part.
-const BURST: f64 = 0.5;
-const FULL: f64 = 1.5;
+const PATH_BURST_SHARE: f64 = 0.5;
+const PATH_FULL_SHARE: f64 = 1.5;
 
 /// Without a queue on the path the rate grows by this part in each round trip at least. Pairs of
 /// packets measure the rate that is left, but where devices and kernels handle packets together
@@ -84,7 +86,7 @@ const WINDOW_ROUND_TRIPS: u32 = 4;
 
 /// UDT's own congestion control.
 #[derive(Debug)]
-pub struct NativeControl {
+pub struct UdtCongestionControl {
     interval_ns: f64,
     /// The interval is never longer.
     max_interval_ns: f64,
@@ -108,14 +110,14 @@ pub struct NativeControl {
     average_reports: f64,
     reports_to_decrease: u32,
     decreases: u32,
-    delivery: Delivery,
+    delivery: SabulDeliveryMeter,
     /// Packets sent and lost, with older ones counting less.
     sent: f64,
     lost: f64,
     random: u64,
 }
 
-impl NativeControl {
+impl UdtCongestionControl {
     /// For packets of `packet_len` bytes, all headers included, of which at most `max_window` may
     /// be unacknowledged. `seed` may be anything.
     pub fn new(packet_len: u16, max_window: u64, seed: u64) -> Self {
@@ -135,7 +137,7 @@ impl NativeControl {
             average_reports: 1.0,
             reports_to_decrease: 1,
             decreases: 0,
-            delivery: Delivery::default(),
+            delivery: SabulDeliveryMeter::default(),
             sent: 0.0,
             lost: 0.0,
             random: seed | 1,
@@ -154,20 +156,20 @@ impl NativeControl {
     }
 
     /// The rate of the path in packets/s, if packets arrive in a slow start in a way that shows it.
-    fn path_speed(&self, ack: &Acked) -> Option<f64> {
+    fn path_speed(&self, ack: &SabulAckEvent) -> Option<f64> {
         let speed = self.delivery.speed(ack.arrival_speed)?;
-        let held = self.window / (speed * (ack.least_round_trip + INTERVAL).as_secs_f64());
-        (!(BURST..=FULL).contains(&held)).then_some(speed)
+        let held = self.window / (speed * (ack.min_rtt + INTERVAL).as_secs_f64());
+        (!(PATH_BURST_SHARE..=PATH_FULL_SHARE).contains(&held)).then_some(speed)
     }
 
     /// How fast packets arrive at the peer, in packets/s, if it says `at_peer`. 0 if unknown: UDT4
     /// says a million before it has measured anything.
-    fn arrives(&self, at_peer: f64) -> f64 {
+    fn arrival_rate(&self, at_peer: f64) -> f64 {
         self.delivery.speed(at_peer).map_or(0.0, |speed| speed.min(at_peer))
     }
 
     /// Raises the rate, by the step for the rate that is left on the path.
-    fn raise(&mut self, ack: &Acked) {
+    fn raise(&mut self, ack: &SabulAckEvent) {
         let capacity = ack.capacity;
         let rate = 1e9 / self.interval_ns;
         let mut left = capacity - rate;
@@ -184,8 +186,8 @@ impl NativeControl {
         let round_trips = INTERVAL.as_secs_f64() / ack.round_trip.max(INTERVAL).as_secs_f64();
         let growth = MIN_GROWTH * round_trips * interval / self.interval_ns;
         // A path that is full is seen by what arrives, and later by its queue.
-        let arrives = self.arrives(ack.arrival_speed);
-        let is_full = has_queue(ack.round_trip, ack.least_round_trip) || rate > MAX_AHEAD * arrives;
+        let arrives = self.arrival_rate(ack.arrival_speed);
+        let is_full = has_queue(ack.round_trip, ack.min_rtt) || rate > MAX_AHEAD * arrives;
         let step = if is_full { step.min(growth) } else { step.max(growth) };
         self.interval_ns = self.interval_ns * interval / (self.interval_ns * step + interval);
     }
@@ -201,7 +203,7 @@ impl NativeControl {
 
     /// Whether packets are lost because the path is full, and not at random.
     fn is_congested(&self, round_trip: Duration, least_round_trip: Duration) -> bool {
-        let noise = NOISE * self.sent;
+        let noise = RANDOM_LOSS_SHARE * self.sent;
         self.lost > noise + SIGNIFICANT * noise.sqrt() + SIGNIFICANT
             || has_queue(round_trip, least_round_trip)
     }
@@ -220,12 +222,12 @@ fn has_queue(round_trip: Duration, least_round_trip: Duration) -> bool {
     round_trip.saturating_sub(least_round_trip) > QUEUE.max(least_round_trip / QUEUE_PART)
 }
 
-impl CongestionControl for NativeControl {
+impl SabulCongestionControl for UdtCongestionControl {
     fn on_sent(&mut self, _now: Duration, _next_number: u64) {
         self.sent += 1.0;
     }
 
-    fn on_ack(&mut self, now: Duration, ack: &Acked) {
+    fn on_ack(&mut self, now: Duration, ack: &SabulAckEvent) {
         self.delivery.add(now, ack.next, ack.is_light, ack.round_trip);
         self.has_timed_out &= ack.packets == 0;
         self.max_interval_ns = (ack.round_trip + INTERVAL).as_nanos() as f64 / MIN_WINDOW;
@@ -234,12 +236,12 @@ impl CongestionControl for NativeControl {
             if let Some(speed) = self.path_speed(ack) {
                 self.end_slow_start(ack.round_trip, speed);
             } else if self.window > self.max_window {
-                self.end_slow_start(ack.round_trip, self.arrives(ack.arrival_speed));
+                self.end_slow_start(ack.round_trip, self.arrival_rate(ack.arrival_speed));
             }
         }
         if !self.in_slow_start {
             let time = WINDOW_ROUND_TRIPS * ack.round_trip + INTERVAL;
-            let speed = self.arrives(ack.arrival_speed).max(1e9 / self.interval_ns);
+            let speed = self.arrival_rate(ack.arrival_speed).max(1e9 / self.interval_ns);
             self.window = (speed * time.as_secs_f64() + SPARE_WINDOW).min(self.max_window);
         }
         if now.saturating_sub(self.raised_at) < INTERVAL {
@@ -256,14 +258,14 @@ impl CongestionControl for NativeControl {
         self.raise(ack);
     }
 
-    fn on_loss(&mut self, now: Duration, loss: &Lost) {
+    fn on_loss(&mut self, now: Duration, loss: &SabulLossEvent) {
         self.delivery.add(now, loss.end, false, loss.round_trip);
         self.lost += loss.packets as f64;
-        if !self.is_congested(loss.round_trip, loss.least_round_trip) {
+        if !self.is_congested(loss.round_trip, loss.min_rtt) {
             return;
         }
         if self.in_slow_start {
-            let speed = self.arrives(loss.arrival_speed);
+            let speed = self.arrival_rate(loss.arrival_speed);
             self.end_slow_start(loss.round_trip, speed);
             if speed > 0.0 {
                 return;
@@ -295,12 +297,12 @@ impl CongestionControl for NativeControl {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> SabulSendLimits {
         let interval_ns = self.interval_ns.min(self.max_interval_ns);
-        Limits { interval_ns, window: self.window as u64 }
+        SabulSendLimits { interval_ns, window: self.window as u64 }
     }
 
-    fn metrics(&self) -> Metrics {
-        Metrics { in_slow_start: self.in_slow_start, loss: self.loss() }
+    fn metrics(&self) -> SabulCongestionMetrics {
+        SabulCongestionMetrics { in_slow_start: self.in_slow_start, loss: self.loss() }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::congestion::{Acked, Lost};
+use super::super::congestion::{SabulAckEvent, SabulLossEvent};
 use super::super::loss_report::LossReport;
 use super::super::number;
-use super::super::packet::{Content, Packet, ReceiverState};
-use super::super::receive_buffer::Arrival;
-use super::super::send_buffer::Acknowledged;
-use super::{ACK_INTERVAL, ANSWER_KEEP_ALIVE, Connection, Phase};
+use super::super::packet::{SabulPacket, SabulPacketContent, SabulReceiverState};
+use super::super::receive_buffer::SabulPacketArrival;
+use super::super::send_buffer::SabulAckedPackets;
+use super::{ACK_INTERVAL, ANSWER_KEEP_ALIVE, SabulConnection, SabulConnectionPhase};
 
 /// A light acknowledgement is sent for this many packets.
 const LIGHT_ACK_PACKETS: u64 = 64;
@@ -21,62 +21,72 @@ const LATE_ACK: Duration = Duration::from_millis(100);
 /// first loss.
 pub(super) const FIRST_RATES: u32 = 24;
 
-impl Connection {
+impl SabulConnection {
     pub(super) fn handle_packet(
         &mut self,
         now: Duration,
         arrived_at: Duration,
-        packet: &Packet<'_>,
+        packet: &SabulPacket<'_>,
     ) {
         match self.phase {
-            Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
-            Phase::ShutDown { .. } => {
+            SabulConnectionPhase::Over
+            | SabulConnectionPhase::ClosedByPeer
+            | SabulConnectionPhase::Failed(_) => return,
+            SabulConnectionPhase::ShutDown { .. } => {
                 // Both ends may be here: what answers one of these packets is not answered with
                 // another of them, or copies on the way would become ever more.
-                if packet.content != Content::Shutdown {
-                    self.due.full_ack |=
-                        matches!(packet.content, Content::Data { .. } | Content::KeepAlive);
+                if packet.content != SabulPacketContent::Shutdown {
+                    self.due.full_ack |= matches!(
+                        packet.content,
+                        SabulPacketContent::Data { .. } | SabulPacketContent::KeepAlive
+                    );
                     self.due.shutdowns = self.due.shutdowns.max(1);
                 }
                 return;
             }
-            Phase::PeerShutDown { .. } => {
-                if let Content::Ack { number, next, state } = packet.content
+            SabulConnectionPhase::PeerShutDown { .. } => {
+                if let SabulPacketContent::Ack { number, next, state } = packet.content
                     && self.handle_ack(now, number, next, state)
                     && self.send.is_empty()
                 {
-                    self.phase = Phase::ClosedByPeer;
+                    self.phase = SabulConnectionPhase::ClosedByPeer;
                 }
                 return;
             }
-            Phase::Open | Phase::Flushing => {}
+            SabulConnectionPhase::Open | SabulConnectionPhase::Flushing => {}
         }
         let is_right = match packet.content {
-            Content::Data { number, payload } => self.handle_data(now, arrived_at, number, payload),
-            Content::Ack { number, next, state } => self.handle_ack(now, number, next, state),
-            Content::Loss(report) => self.handle_losses(now, report),
-            Content::AckOfAck { number } => self.handle_ack_of_ack(now, number),
-            Content::Handshake(handshake) => {
-                self.due.handshake = self.agreed.is_asked_again(&handshake);
+            SabulPacketContent::Data { number, payload } => {
+                self.handle_data(now, arrived_at, number, payload)
+            }
+            SabulPacketContent::Ack { number, next, state } => {
+                self.handle_ack(now, number, next, state)
+            }
+            SabulPacketContent::Loss(report) => self.handle_losses(now, report),
+            SabulPacketContent::AckOfAck { number } => self.handle_ack_of_ack(now, number),
+            SabulPacketContent::Handshake(handshake) => {
+                self.due.handshake = self.agreed.is_repeated_request(&handshake);
                 self.due.handshake
             }
-            Content::Shutdown => {
+            SabulPacketContent::Shutdown => {
                 self.phase = if self.send.is_empty() {
-                    Phase::ClosedByPeer
+                    SabulConnectionPhase::ClosedByPeer
                 } else {
-                    Phase::PeerShutDown { until: now + self.round_trip.late() + LATE_ACK }
+                    SabulConnectionPhase::PeerShutDown {
+                        until: now + self.round_trip.response_timeout() + LATE_ACK,
+                    }
                 };
                 true
             }
-            Content::KeepAlive => {
-                self.due.keep_alive |= now.saturating_sub(self.spoken_at) >= ANSWER_KEEP_ALIVE;
+            SabulPacketContent::KeepAlive => {
+                self.due.keep_alive |= now.saturating_sub(self.last_sent_at) >= ANSWER_KEEP_ALIVE;
                 true
             }
-            Content::Congestion | Content::Other => true,
+            SabulPacketContent::Congestion | SabulPacketContent::Other => true,
         };
         if is_right {
-            self.heard_at = now;
-            self.timers.heard(now, self.round_trip.late());
+            self.last_received_at = now;
+            self.timers.heard(now, self.round_trip.response_timeout());
         } else {
             self.statistics.refused += 1;
         }
@@ -91,7 +101,7 @@ impl Connection {
     ) -> bool {
         let packet = number::from_wire(wire, self.receive.next());
         match self.receive.insert(packet, payload) {
-            Arrival::New(gap) => {
+            SabulPacketArrival::New(gap) => {
                 self.statistics.received += 1;
                 self.arrivals.add(packet, arrived_at);
                 self.due.losses.remove(packet..packet + 1);
@@ -110,20 +120,20 @@ impl Connection {
                 self.timers.acknowledge(now, wait);
                 true
             }
-            Arrival::Repeated => {
+            SabulPacketArrival::Repeated => {
                 // The acknowledgement was lost, or the packet was sent again for no reason.
                 self.statistics.useless += 1;
                 self.timers.acknowledge(now, ACK_INTERVAL);
                 true
             }
-            Arrival::NoRoom => {
+            SabulPacketArrival::NoRoom => {
                 // The peer asks whether there is room, and takes silence for an end.
                 self.statistics.useless += 1;
                 self.announced_window = 0;
                 self.timers.acknowledge(now, ACK_INTERVAL);
                 true
             }
-            Arrival::Refused => {
+            SabulPacketArrival::Refused => {
                 self.statistics.useless += 1;
                 false
             }
@@ -135,7 +145,7 @@ impl Connection {
         now: Duration,
         ack: u32,
         next: u32,
-        state: Option<ReceiverState>,
+        state: Option<SabulReceiverState>,
     ) -> bool {
         let next = number::from_wire(next, self.send.next_number());
         let Some(acknowledged) = self.send.acknowledge(next) else { return false };
@@ -162,23 +172,23 @@ impl Connection {
     fn measure_round_trip(
         &mut self,
         now: Duration,
-        acknowledged: &Acknowledged,
-        state: Option<&ReceiverState>,
+        acknowledged: &SabulAckedPackets,
+        state: Option<&SabulReceiverState>,
     ) {
         if acknowledged.packets == 0 {
             return;
         }
-        if self.own_round_trips == 0 {
+        if self.local_rtt_samples_left == 0 {
             if let Some(state) = state {
                 self.round_trip.add(Duration::from_micros(state.round_trip.into()));
             }
             return;
         }
         if state.is_some() {
-            self.own_round_trips -= 1;
+            self.local_rtt_samples_left -= 1;
         }
         if let Some(sample) = acknowledged.sent_at.map(|sent_at| now.saturating_sub(sent_at)) {
-            let is_shorter = self.round_trip.least().is_none() || sample < self.round_trip.mean();
+            let is_shorter = self.round_trip.min_rtt().is_none() || sample < self.round_trip.mean();
             if state.is_none() || is_shorter {
                 self.round_trip.add(sample);
             }
@@ -189,18 +199,18 @@ impl Connection {
         let window = self.congestion.limits().window;
         self.congestion.on_ack(
             now,
-            &Acked {
+            &SabulAckEvent {
                 next,
                 packets,
                 is_light,
                 round_trip: self.round_trip.mean(),
-                least_round_trip: self.round_trip.least().unwrap_or(self.round_trip.mean()),
+                min_rtt: self.round_trip.min_rtt().unwrap_or(self.round_trip.mean()),
                 arrival_speed: self.peer_arrival_speed,
                 capacity: self.capacity,
                 is_limited: self.send.is_limited(window),
             },
         );
-        self.timers.acknowledged(now, self.round_trip.late(), packets > 0);
+        self.timers.acknowledged(now, self.round_trip.response_timeout(), packets > 0);
     }
 
     fn handle_losses(&mut self, now: Duration, report: LossReport<'_>) -> bool {
@@ -222,13 +232,13 @@ impl Connection {
         if packets > 0 {
             self.congestion.on_loss(
                 now,
-                &Lost {
+                &SabulLossEvent {
                     first,
                     end,
                     packets,
                     next_number: near,
                     round_trip: self.round_trip.mean(),
-                    least_round_trip: self.round_trip.least().unwrap_or(self.round_trip.mean()),
+                    min_rtt: self.round_trip.min_rtt().unwrap_or(self.round_trip.mean()),
                     arrival_speed: self.peer_arrival_speed,
                 },
             );
@@ -239,13 +249,13 @@ impl Connection {
     fn handle_ack_of_ack(&mut self, now: Duration, ack: u32) -> bool {
         let Some((next, sample)) = self.acks.answer(ack, now) else { return false };
         self.round_trip.add(sample);
-        self.confirmed = self.confirmed.max(next);
+        self.ack_confirmed_to = self.ack_confirmed_to.max(next);
         true
     }
 
     /// Losses are reported again when a packet that was sent again should have arrived.
     pub(super) fn report_interval(&self) -> Duration {
-        self.round_trip.late() + ACK_INTERVAL
+        self.round_trip.response_timeout() + ACK_INTERVAL
     }
 }
 

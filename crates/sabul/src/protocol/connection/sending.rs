@@ -7,21 +7,21 @@ use std::time::Duration;
 use super::super::arrivals::begins_pair;
 use super::super::loss_report::{self, LossReport};
 use super::super::number;
-use super::super::packet::{Content, HEADER_LEN, Packet, ReceiverState};
+use super::super::packet::{HEADER_LEN, SabulPacket, SabulPacketContent, SabulReceiverState};
 use super::receiving::FIRST_RATES;
 use super::timers::pause;
-use super::{ACK_INTERVAL, Connection, Phase};
+use super::{ACK_INTERVAL, SabulConnection, SabulConnectionPhase};
 
 /// How much sending may be behind its schedule and catch up: what a busy machine delays.
-const MAX_BEHIND: Duration = Duration::from_millis(1);
+const MAX_CATCH_UP: Duration = Duration::from_millis(1);
 
-impl Connection {
+impl SabulConnection {
     /// Writes the next datagram to be sent now, into an empty buffer. Returns whether there is one.
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
         debug_assert!(datagram.is_empty());
         let is_speaking = self.poll_control(now, datagram) || self.poll_data(now, datagram);
         if is_speaking {
-            self.spoken_at = now;
+            self.last_sent_at = now;
         }
         is_speaking
     }
@@ -35,13 +35,13 @@ impl Connection {
             return true;
         }
         if let Some(number) = self.due.ack_of_ack.take() {
-            return self.write_packet(now, Content::AckOfAck { number }, datagram);
+            return self.write_packet(now, SabulPacketContent::AckOfAck { number }, datagram);
         }
         if !self.due.losses.is_empty() {
             let max_len = usize::from(self.agreed.max_payload());
             let body = loss_report::write_ranges(&mut self.due.losses, max_len);
             if let Some(report) = LossReport::parse(&body) {
-                return self.write_packet(now, Content::Loss(report), datagram);
+                return self.write_packet(now, SabulPacketContent::Loss(report), datagram);
             }
         }
         if std::mem::take(&mut self.due.full_ack) && self.write_ack(now, datagram) {
@@ -49,16 +49,20 @@ impl Connection {
         }
         if std::mem::take(&mut self.due.light_ack) {
             let next = number::to_wire(self.receive.next());
-            return self.write_packet(now, Content::Ack { number: 0, next, state: None }, datagram);
+            return self.write_packet(
+                now,
+                SabulPacketContent::Ack { number: 0, next, state: None },
+                datagram,
+            );
         }
         if std::mem::take(&mut self.due.keep_alive) {
-            return self.write_packet(now, Content::KeepAlive, datagram);
+            return self.write_packet(now, SabulPacketContent::KeepAlive, datagram);
         }
         if self.due.shutdowns > 0 {
             self.due.shutdowns -= 1;
             // Either may be lost.
             self.due.full_ack = self.due.shutdowns > 0;
-            return self.write_packet(now, Content::Shutdown, datagram);
+            return self.write_packet(now, SabulPacketContent::Shutdown, datagram);
         }
         false
     }
@@ -66,7 +70,7 @@ impl Connection {
     /// Writes a full acknowledgement, if the peer does not know it.
     fn write_ack(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
         let (next, window) = (self.receive.next(), self.receive.window());
-        if next == self.confirmed && window <= self.announced_window {
+        if next == self.ack_confirmed_to && window <= self.announced_window {
             return false;
         }
         let speed = self.arrivals.speed();
@@ -76,7 +80,7 @@ impl Connection {
             self.rates_sent_at = Some(now);
             self.rates_sent = self.rates_sent.saturating_add((speed > 0).into());
         }
-        let state = ReceiverState {
+        let state = SabulReceiverState {
             round_trip: micros(self.round_trip.mean()),
             round_trip_variation: micros(self.round_trip.variation()),
             window: u32::try_from(window).unwrap_or(u32::MAX),
@@ -89,13 +93,18 @@ impl Connection {
         self.packets_since_ack = 0;
         self.due.light_ack = false;
         // Again, until the peer has answered one.
-        self.timers.acknowledge(now, pause(self.round_trip.late(), self.ack_repetitions));
+        self.timers
+            .acknowledge(now, pause(self.round_trip.response_timeout(), self.ack_repetitions));
         let next = number::to_wire(next);
-        self.write_packet(now, Content::Ack { number, next, state: Some(state) }, datagram)
+        self.write_packet(
+            now,
+            SabulPacketContent::Ack { number, next, state: Some(state) },
+            datagram,
+        )
     }
 
     fn poll_data(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
-        if !matches!(self.phase, Phase::Open | Phase::Flushing) {
+        if !matches!(self.phase, SabulConnectionPhase::Open | SabulConnectionPhase::Flushing) {
             return false;
         }
         let now_ns = now.saturating_sub(self.started_at).as_nanos() as f64;
@@ -105,10 +114,10 @@ impl Connection {
         let limits = self.congestion.limits();
         let Some(packet) = self.send.next_packet(now, limits.window) else { return false };
         let number = number::to_wire(packet.number);
-        Packet {
+        SabulPacket {
             destination: self.agreed.peer_socket,
             timestamp: self.timestamp(now),
-            content: Content::Data { number, payload: &[] },
+            content: SabulPacketContent::Data { number, payload: &[] },
         }
         .write(datagram);
         self.send.copy_payload(packet.number, datagram);
@@ -126,16 +135,21 @@ impl Connection {
                 (_, true) => 2.0,
                 _ => 1.0,
             };
-        let earliest = now_ns - MAX_BEHIND.as_nanos() as f64;
+        let earliest = now_ns - MAX_CATCH_UP.as_nanos() as f64;
         self.next_send_ns = self.next_send_ns.max(earliest) + intervals * limits.interval_ns;
         self.congestion.on_sent(now, self.send.next_number());
-        self.timers.sent(now, self.round_trip.late());
+        self.timers.sent(now, self.round_trip.response_timeout());
         true
     }
 
-    fn write_packet(&self, now: Duration, content: Content<'_>, datagram: &mut Vec<u8>) -> bool {
+    fn write_packet(
+        &self,
+        now: Duration,
+        content: SabulPacketContent<'_>,
+        datagram: &mut Vec<u8>,
+    ) -> bool {
         let (destination, timestamp) = (self.agreed.peer_socket, self.timestamp(now));
-        Packet { destination, timestamp, content }.write(datagram);
+        SabulPacket { destination, timestamp, content }.write(datagram);
         true
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::ranges::Ranges;
+use super::super::ranges::SabulNumberRanges;
 
 /// The shortest and the longest time without a word of the peer until something is done.
 const MIN_SILENCE: Duration = Duration::from_millis(300);
@@ -18,24 +18,24 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// When something is due. `None` if never.
 #[derive(Debug)]
-pub(crate) struct Timers {
+pub(crate) struct SabulTimers {
     acknowledge_at: Option<Duration>,
     /// Disjoint ranges of packets that were reported lost, and when they are reported again.
     reported: VecDeque<(Duration, Range<u64>)>,
     /// When the last packets are taken for lost, and how often that has happened in turn.
     tail_at: Option<Duration>,
-    tails: u32,
+    tail_loss_repetitions: u32,
     silence_at: Duration,
     silences: u32,
 }
 
-impl Timers {
+impl SabulTimers {
     pub(crate) fn new(now: Duration) -> Self {
         Self {
             acknowledge_at: None,
             reported: VecDeque::new(),
             tail_at: None,
-            tails: 0,
+            tail_loss_repetitions: 0,
             silence_at: now + MIN_SILENCE,
             silences: 0,
         }
@@ -69,10 +69,10 @@ impl Timers {
     pub(crate) fn take_losses(
         &mut self,
         now: Duration,
-        missing: &Ranges,
+        missing: &SabulNumberRanges,
         interval: Duration,
-    ) -> Ranges {
-        let mut again = Ranges::default();
+    ) -> SabulNumberRanges {
+        let mut again = SabulNumberRanges::default();
         while self.reported.front().is_some_and(|(at, _)| *at <= now)
             && let Some((_, losses)) = self.reported.pop_front()
         {
@@ -89,21 +89,21 @@ impl Timers {
 
     /// A data packet was sent.
     pub(crate) fn sent(&mut self, now: Duration, late: Duration) {
-        self.tail_at = Some(now + self.tail(late));
+        self.tail_at = Some(now + self.tail_loss_delay(late));
     }
 
     /// The peer has acknowledged something; something new if `has_progress`.
     pub(crate) fn acknowledged(&mut self, now: Duration, late: Duration, has_progress: bool) {
         if has_progress {
-            self.tails = 0;
-            self.tail_at = Some(now + self.tail(late));
+            self.tail_loss_repetitions = 0;
+            self.tail_at = Some(now + self.tail_loss_delay(late));
         }
     }
 
-    pub(crate) fn take_tail(&mut self, now: Duration) -> bool {
+    pub(crate) fn take_tail_loss(&mut self, now: Duration) -> bool {
         let is_due = take(&mut self.tail_at, now);
         if is_due {
-            self.tails += 1;
+            self.tail_loss_repetitions += 1;
         }
         is_due
     }
@@ -124,8 +124,8 @@ impl Timers {
         self.silences
     }
 
-    fn tail(&self, late: Duration) -> Duration {
-        pause(late, self.tails)
+    fn tail_loss_delay(&self, late: Duration) -> Duration {
+        pause(late, self.tail_loss_repetitions)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 
 use super::pair::{Pair, Path};
 
 /// Changes some bytes, the length or nothing.
-pub(super) fn mutate(rng: &mut Rng, datagram: &[u8]) -> Vec<u8> {
+pub(super) fn mutate(rng: &mut SeededRng, datagram: &[u8]) -> Vec<u8> {
     let mut mutated = datagram.to_vec();
     for _ in 0..rng.index(4) {
         let index = rng.index(mutated.len());
@@ -20,7 +20,7 @@ pub(super) fn mutate(rng: &mut Rng, datagram: &[u8]) -> Vec<u8> {
 }
 
 /// A datagram of somebody who has seen another, and does not know whom it is for.
-pub(super) fn forge(rng: &mut Rng, seen: &[u8]) -> Vec<u8> {
+pub(super) fn forge(rng: &mut SeededRng, seen: &[u8]) -> Vec<u8> {
     let mut forged = mutate(rng, seen);
     if let Some(destination) = forged.get_mut(12..16) {
         let real = <[u8; 4]>::try_from(&seen[12..16]).unwrap();
@@ -34,7 +34,7 @@ pub(super) fn forge(rng: &mut Rng, seen: &[u8]) -> Vec<u8> {
 fn who_does_not_know_the_sockets_changes_nothing() {
     for seed in 0..30 {
         let mut pair = Pair::connect(seed, Path::drawn(seed));
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         pair.attack(Box::new(move |seen| vec![forge(&mut rng, seen)]));
         pair.transfer(seed, 100_000);
     }
@@ -44,7 +44,7 @@ fn who_does_not_know_the_sockets_changes_nothing() {
 fn no_datagram_makes_an_end_panic_or_grow() {
     for seed in 0..50 {
         let mut pair = Pair::connect(seed, Path::drawn(seed));
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         pair.attack(Box::new(move |seen| (0..3).map(|_| mutate(&mut rng, seen)).collect()));
         pair.run_until(Duration::from_secs(5));
     }

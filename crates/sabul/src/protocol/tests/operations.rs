@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use sim::{Event, Rng};
+use sim::{SeededRng, SimulationEvent};
 
-use super::super::{Config, Connection, ConnectionError, Read};
+use super::super::{SabulConfig, SabulConnection, SabulConnectionError, SabulReadOutcome};
 use super::hostile::{forge, mutate};
 use super::pair::{Pair, Path};
 
@@ -32,7 +32,7 @@ enum Attack {
 /// What a program at one end does, and what became of it.
 #[derive(Debug)]
 struct Program {
-    rng: Rng,
+    rng: SeededRng,
     /// The bytes that it writes in all, and has written.
     len: u64,
     written: u64,
@@ -43,12 +43,12 @@ struct Program {
     /// written everything.
     closes_after: Option<u64>,
     is_closed: bool,
-    ended: Option<Result<(), ConnectionError>>,
+    ended: Option<Result<(), SabulConnectionError>>,
 }
 
 impl Program {
     fn new(seed: u64, end: usize) -> Self {
-        let mut rng = Rng::new(seed ^ 0x00c0_ffee ^ (end as u64) << 40);
+        let mut rng = SeededRng::new(seed ^ 0x00c0_ffee ^ (end as u64) << 40);
         let len = [0, 1, rng.below(5000), rng.below(MAX_LEN)][rng.index(4)];
         let closes_after = (rng.below(8) == 0).then(|| rng.below(len + 1));
         Self {
@@ -72,7 +72,7 @@ impl Program {
             _ => return,
         };
         if now < ACTIVE {
-            self.paused_until = now + self.rng.between(Duration::ZERO, longest);
+            self.paused_until = now + self.rng.duration_between(Duration::ZERO, longest);
         }
     }
 }
@@ -85,7 +85,7 @@ fn byte(end: usize, position: u64) -> u8 {
 
 struct Run {
     seed: u64,
-    rng: Rng,
+    rng: SeededRng,
     path: Path,
     attack: Attack,
     pair: Pair,
@@ -100,18 +100,18 @@ const MAX_STEPS: u64 = 1_000_000;
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed ^ 0x5ab1);
+        let mut rng = SeededRng::new(seed ^ 0x5ab1);
         let path = Path::drawn(seed);
         let sizes = [3000, 20_000, 200_000, 1 << 20];
-        let config = Config {
+        let config = SabulConfig {
             mss: [576, 1000, 1500][rng.index(3)],
             send_buffer: sizes[rng.index(4)],
             receive_buffer: sizes[rng.index(4)],
-            ..Config::default()
+            ..SabulConfig::default()
         };
         let attack = [Attack::None, Attack::None, Attack::Outsider, Attack::OnPath][rng.index(4)];
         let pair = Pair::connect_with(seed, path, config);
-        let changes_at = pair.now() + rng.between(Duration::ZERO, Duration::from_secs(5));
+        let changes_at = pair.now() + rng.duration_between(Duration::ZERO, Duration::from_secs(5));
         let programs = [0, 1].map(|end| Program::new(seed, end));
         Self {
             seed,
@@ -167,7 +167,7 @@ impl Run {
             *self.pair.network.conditions_mut(link) = changed;
         }
         self.was_bad |= permille >= 300;
-        let lasts = self.rng.between(Duration::ZERO, lasts);
+        let lasts = self.rng.duration_between(Duration::ZERO, lasts);
         self.changes_at = if now < ACTIVE { now + lasts } else { Duration::MAX };
     }
 
@@ -215,7 +215,7 @@ impl Run {
         loop {
             let program = &mut self.programs[end];
             match self.pair.ends[end].read(&mut buffer, now) {
-                Ok(Read::Bytes(count)) => {
+                Ok(SabulReadOutcome::Bytes(count)) => {
                     if self.attack != Attack::OnPath {
                         for (index, &is) in buffer[..count].iter().enumerate() {
                             let at = program.read + index as u64;
@@ -224,8 +224,8 @@ impl Run {
                     }
                     program.read += count as u64;
                 }
-                Ok(Read::Nothing) => return,
-                Ok(Read::End) => {
+                Ok(SabulReadOutcome::Nothing) => return,
+                Ok(SabulReadOutcome::End) => {
                     program.ended = Some(Ok(()));
                     return;
                 }
@@ -253,7 +253,7 @@ impl Run {
 
     fn step(&mut self) {
         let now = self.pair.now();
-        let deadlines = self.pair.ends.iter().filter_map(Connection::poll_timeout);
+        let deadlines = self.pair.ends.iter().filter_map(SabulConnection::poll_timeout);
         // A program acts again a millisecond later at the latest while it has something to do.
         let resumes = self
             .programs
@@ -261,12 +261,13 @@ impl Run {
             .map(|program| program.paused_until.max(now + Duration::from_millis(1)));
         let deadline = deadlines.chain(resumes).chain([self.changes_at]).min().unwrap_or(now);
         match self.pair.network.next_event_until(deadline.max(now)) {
-            Some(Event::Arrived { link, bytes }) => {
+            Some(SimulationEvent::Arrived { link, bytes }) => {
                 let end = usize::from(link == self.pair.links[0]);
                 let now = self.pair.now();
                 if self.rng.below(20) == 0 {
                     // Others overtake it.
-                    let later = self.rng.between(Duration::ZERO, Duration::from_millis(10));
+                    let later =
+                        self.rng.duration_between(Duration::ZERO, Duration::from_millis(10));
                     self.pair.network.inject(link, bytes, later);
                     return;
                 }
@@ -305,7 +306,7 @@ impl Run {
             if self.pair.ends[end].is_flushed() {
                 assert_eq!(other.read, own.written, "seed {}: not all has arrived", self.seed);
             }
-            let is_failed = matches!(own.ended, Some(Err(ConnectionError::Silent(_))));
+            let is_failed = matches!(own.ended, Some(Err(SabulConnectionError::Silent(_))));
             assert!(!is_failed || self.was_bad, "seed {}: {:?}", self.seed, self.programs);
         }
     }

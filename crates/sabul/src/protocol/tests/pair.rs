@@ -3,10 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng};
+use sim::{
+    LinkBottleneck, SeededRng, SimulatedLinkConditions, SimulatedLinkId, SimulatedNetwork,
+    SimulationEvent,
+};
 
 use super::super::{
-    Config, Connected, Connecting, Connection, Listener, Listening, Read, Request, Statistics,
+    SabulClientHandshake, SabulConfig, SabulConnectOutcome, SabulConnectRequest, SabulConnection,
+    SabulListener, SabulListenerAction, SabulReadOutcome, SabulStatistics,
 };
 
 /// Both directions of a path.
@@ -32,27 +36,27 @@ impl Path {
 
     /// Any path.
     pub(super) fn drawn(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let min_delay = rng.between(Duration::from_micros(10), Duration::from_millis(150));
+        let mut rng = SeededRng::new(seed);
+        let min_delay = rng.duration_between(Duration::from_micros(10), Duration::from_millis(150));
         Self {
             min_delay,
-            max_delay: min_delay + rng.between(Duration::ZERO, Duration::from_millis(20)),
+            max_delay: min_delay + rng.duration_between(Duration::ZERO, Duration::from_millis(20)),
             loss_permille: [0, 1, 10, 100, 300][rng.index(5)],
             duplication_permille: [0, 0, 10, 200][rng.index(4)],
             rate_bps: [None, Some(1_000_000), Some(20_000_000), Some(1_000_000_000)][rng.index(4)],
         }
     }
 
-    pub(super) fn conditions(&self) -> Conditions {
-        Conditions {
+    pub(super) fn conditions(&self) -> SimulatedLinkConditions {
+        SimulatedLinkConditions {
             loss_permille: self.loss_permille,
             duplication_permille: self.duplication_permille,
-            bottleneck: self.rate_bps.map(|rate_bps| Bottleneck {
+            bottleneck: self.rate_bps.map(|rate_bps| LinkBottleneck {
                 rate_bps,
                 max_queue: Duration::from_millis(100),
                 is_policed: false,
             }),
-            ..Conditions::delayed(self.min_delay, self.max_delay)
+            ..SimulatedLinkConditions::delayed(self.min_delay, self.max_delay)
         }
     }
 }
@@ -62,11 +66,11 @@ const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// The two ends of a connection.
 pub(super) struct Pair {
-    pub(super) network: Network<()>,
+    pub(super) network: SimulatedNetwork<()>,
     /// To the server and to the client.
-    pub(super) links: [LinkId; 2],
+    pub(super) links: [SimulatedLinkId; 2],
     /// The client's and the server's.
-    pub(super) ends: [Connection; 2],
+    pub(super) ends: [SabulConnection; 2],
     /// Makes datagrams that arrive besides each one.
     attacker: Option<Attacker>,
     /// Changes what arrives at the client, or keeps it from arriving.
@@ -82,23 +86,24 @@ pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 impl Pair {
     /// Makes the handshake, with large buffers.
     pub(super) fn connect(seed: u64, path: Path) -> Self {
-        let config = Config { send_buffer: 1 << 27, receive_buffer: 1 << 27, ..Config::default() };
+        let config =
+            SabulConfig { send_buffer: 1 << 27, receive_buffer: 1 << 27, ..SabulConfig::default() };
         Self::connect_with(seed, path, config)
     }
 
     /// Makes the handshake, in a minute at most.
-    pub(super) fn connect_with(seed: u64, path: Path, config: Config) -> Self {
-        let config = Config { connect_timeout: Duration::from_secs(60), ..config };
-        let mut network = Network::new(seed);
+    pub(super) fn connect_with(seed: u64, path: Path, config: SabulConfig) -> Self {
+        let config = SabulConfig { connect_timeout: Duration::from_secs(60), ..config };
+        let mut network = SimulatedNetwork::new(seed);
         let links = [(); 2].map(|()| {
-            let link = network.link(path.min_delay, path.max_delay);
+            let link = network.add_link(path.min_delay, path.max_delay);
             *network.conditions_mut(link) = path.conditions();
             link
         });
         let first = [u32::MAX, 5][(seed % 2) as usize];
-        let mut connecting = Connecting::new(config, SERVER, [7, first], network.now());
-        let listener = Listener::new(config, [3; 32]);
-        let mut server: Option<(Request, Connection)> = None;
+        let mut connecting = SabulClientHandshake::new(config, SERVER, [7, first], network.now());
+        let listener = SabulListener::new(config, [3; 32]);
+        let mut server: Option<(SabulConnectRequest, SabulConnection)> = None;
         loop {
             let now = network.now();
             let mut datagram = Vec::new();
@@ -112,32 +117,32 @@ impl Pair {
                 connecting.handle_timeout(network.now()).unwrap();
                 continue;
             };
-            let Event::Arrived { link, bytes } = event else { continue };
+            let SimulationEvent::Arrived { link, bytes } = event else { continue };
             let now = network.now();
             if link == links[1] {
                 match connecting.handle_datagram(now, &bytes) {
-                    Connected::Yes(client) => {
+                    SabulConnectOutcome::Yes(client) => {
                         let (_, server) = server.take().unwrap();
                         let ends = [*client, server];
                         return Self { network, links, ends, attacker: None, filter: None };
                     }
-                    Connected::Failed(error) => panic!("seed {seed}: {error}"),
-                    Connected::NotYet => {}
+                    SabulConnectOutcome::Failed(error) => panic!("seed {seed}: {error}"),
+                    SabulConnectOutcome::NotYet => {}
                 }
                 continue;
             }
             match listener.handle_datagram(now, CLIENT, &bytes) {
-                Listening::Answer(answer) => {
+                SabulListenerAction::Answer(answer) => {
                     network.send_datagram(links[1], answer);
                 }
-                Listening::Request(request) => match &mut server {
+                SabulListenerAction::Request(request) => match &mut server {
                     Some((known, connection)) if *known == request => connection.respond(),
                     _ => {
                         let connection = listener.accept(&request, CLIENT.ip(), 9, now);
                         server = Some((request, connection));
                     }
                 },
-                Listening::Nothing => panic!("seed {seed}: not a request"),
+                SabulListenerAction::Nothing => panic!("seed {seed}: not a request"),
             }
         }
     }
@@ -178,13 +183,13 @@ impl Pair {
         self.exchange(seed, [len, 0]);
     }
 
-    pub(super) fn statistics(&self) -> [Statistics; 2] {
-        self.ends.each_ref().map(Connection::statistics)
+    pub(super) fn statistics(&self) -> [SabulStatistics; 2] {
+        self.ends.each_ref().map(SabulConnection::statistics)
     }
 
     /// Sends random bytes in both directions at once, reads them, and closes.
     fn exchange(&mut self, seed: u64, lens: [usize; 2]) {
-        let mut rng = Rng::new(seed ^ 0xdead);
+        let mut rng = SeededRng::new(seed ^ 0xdead);
         let streams = lens.map(|len| {
             let mut bytes = vec![0; len];
             for word in bytes.chunks_mut(8) {
@@ -203,7 +208,7 @@ impl Pair {
                 if written[end] < own.len() && !connection.is_over() {
                     written[end] += connection.write(&own[written[end]..]).unwrap();
                 }
-                while let Read::Bytes(count) = connection
+                while let SabulReadOutcome::Bytes(count) = connection
                     .read(&mut buffer, now)
                     .unwrap_or_else(|error| panic!("seed {seed}: {error}"))
                 {
@@ -224,11 +229,11 @@ impl Pair {
     }
 
     fn step(&mut self, seed: u64) {
-        let deadline = self.ends.iter().filter_map(Connection::poll_timeout).min();
+        let deadline = self.ends.iter().filter_map(SabulConnection::poll_timeout).min();
         let Some(deadline) = deadline else { return };
         assert!(self.network.now() < Duration::from_secs(1000), "seed {seed}: it takes too long");
         match self.network.next_event_until(deadline) {
-            Some(Event::Arrived { link, mut bytes }) => {
+            Some(SimulationEvent::Arrived { link, mut bytes }) => {
                 let end = usize::from(link == self.links[0]);
                 if let (0, Some(filter)) = (end, &mut self.filter)
                     && !filter(&mut bytes)
@@ -252,7 +257,11 @@ impl Pair {
     }
 }
 
-fn send_all(network: &mut Network<()>, link: LinkId, connection: &mut Connection) {
+fn send_all(
+    network: &mut SimulatedNetwork<()>,
+    link: SimulatedLinkId,
+    connection: &mut SabulConnection,
+) {
     loop {
         let mut datagram = Vec::new();
         if !connection.poll_transmit(network.now(), &mut datagram) {

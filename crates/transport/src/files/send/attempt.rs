@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::offered::OfferedFile;
-use super::successor::{Connect, Successor};
-use super::{Preferences, SendError};
-use crate::files::{Event, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
-use crate::net::{Closer, Connection, Reader, Writer};
-use crate::protocol::file::{FromReceiver, FromSender, MAX_DATA_LEN};
+use super::reconnector::{ConnectFunction, Reconnector};
+use super::{ConnectionPreferences, FileSendError};
+use crate::files::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
+use crate::net::{Connection, ConnectionCloser, ConnectionReader, ConnectionWriter};
+use crate::protocol::file::{FileReceiverMessage, FileSenderMessage, MAX_DATA_LEN};
 
 /// How long the receiver may be silent before another connection is tried. It reports what has
 /// arrived each half second.
@@ -22,13 +22,13 @@ const MAX_SILENCE: Duration = Duration::from_millis(2500);
 const MAX_THROTTLED: Duration = Duration::from_millis(400);
 
 /// TCP has to be so many times faster for UDP not to be used any more on the path.
-const CLEARLY_FASTER: f64 = 1.3;
+const MIN_TCP_SPEEDUP: f64 = 1.3;
 
 /// How long what the receiver has said last may take after the connection has failed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How an attempt has ended.
-pub(super) enum Outcome {
+pub(super) enum SendAttemptOutcome {
     /// The receiver has the file, with this digest.
     Complete(String),
     /// The connection was silent, or slow, until another one was there.
@@ -39,32 +39,32 @@ pub(super) enum Outcome {
         rate: Option<f64>,
     },
     Failed {
-        error: SendError,
+        error: FileSendError,
         /// Of the next connection.
-        preferences: Preferences,
+        preferences: ConnectionPreferences,
     },
 }
 
 /// See [the module](self).
-pub(super) struct Attempt<'a> {
+pub(super) struct SendAttempt<'a> {
     file: &'a mut OfferedFile,
     /// Whether data is sent before the receiver has said what it has.
     is_eager: bool,
     /// How fast the connection over UDP was whose place this one takes, in bytes/s.
     udp_rate: Option<f64>,
-    said: Said,
+    progress: SharedSendProgress,
 }
 
 /// What the receiver has said, and how writing is going, as the threads tell each other.
-struct Said {
-    state: Mutex<SaidState>,
+struct SharedSendProgress {
+    state: Mutex<SendProgress>,
     changed: Condvar,
 }
 
-struct SaidState {
+struct SendProgress {
     have: Option<u64>,
     /// What it had at the beginning.
-    had: Option<u64>,
+    initial_position: Option<u64>,
     /// When it had that.
     began_at: Option<Instant>,
     position: u64,
@@ -73,12 +73,12 @@ struct SaidState {
     /// Whether the connection was silent at any time: what it took then says nothing of the next.
     was_silent: bool,
     /// What the receiver has said last, or why nothing more comes.
-    end: Option<Result<(), SendError>>,
+    end: Option<Result<(), FileSendError>>,
     /// How writing has ended.
-    written: Option<Result<String, SendError>>,
+    written: Option<Result<String, FileSendError>>,
 }
 
-impl SaidState {
+impl SendProgress {
     /// Whether the receiver has the file.
     fn is_complete(&self) -> bool {
         matches!(self.end, Some(Ok(())))
@@ -86,23 +86,23 @@ impl SaidState {
 
     /// Whether the connection has carried the whole file without a break.
     fn is_unbroken(&self) -> bool {
-        self.had.unwrap_or(0) == 0 && !self.was_silent
+        self.initial_position.unwrap_or(0) == 0 && !self.was_silent
     }
 
     /// What has arrived since the receiver has said what it had, in bytes/s.
     #[expect(clippy::cast_precision_loss, reason = "bytes")]
     fn rate(&self, position: u64) -> f64 {
-        let arrived = position.saturating_sub(self.had.unwrap_or(0));
+        let arrived = position.saturating_sub(self.initial_position.unwrap_or(0));
         let time = self.began_at.map_or(0.0, |at| at.elapsed().as_secs_f64());
         arrived as f64 / time.max(1e-3)
     }
 }
 
-impl Said {
+impl SharedSendProgress {
     fn new() -> Self {
-        let state = SaidState {
+        let state = SendProgress {
             have: None,
-            had: None,
+            initial_position: None,
             began_at: None,
             position: 0,
             heard_at: Instant::now(),
@@ -114,53 +114,56 @@ impl Said {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SaidState> {
+    fn lock(&self) -> MutexGuard<'_, SendProgress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, change: impl FnOnce(&mut SaidState)) {
+    fn update(&self, change: impl FnOnce(&mut SendProgress)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
     /// Waits while this holds, but not longer than that.
-    fn wait_while(&self, limit: Duration, holds: impl Fn(&SaidState) -> bool) {
+    fn wait_while(&self, limit: Duration, holds: impl Fn(&SendProgress) -> bool) {
         let _ = self.changed.wait_timeout_while(self.lock(), limit, |state| holds(state));
     }
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> SendAttempt<'a> {
     /// `udp_rate`: in bytes/s, if this connection takes the place of one over UDP.
     pub(super) fn new(file: &'a mut OfferedFile, is_eager: bool, udp_rate: Option<f64>) -> Self {
-        Self { file, is_eager, udp_rate, said: Said::new() }
+        Self { file, is_eager, udp_rate, progress: SharedSendProgress::new() }
     }
 
     /// What the receiver had when it began, and has now, in bytes, as far as is known.
-    pub(super) fn had_and_has(&self) -> (Option<u64>, u64) {
-        let state = self.said.lock();
-        (state.had, state.position)
+    pub(super) fn initial_and_current_position(&self) -> (Option<u64>, u64) {
+        let state = self.progress.lock();
+        (state.initial_position, state.position)
     }
 
     /// Sends the file, or what the receiver does not have of it.
-    pub(super) fn run<C: Connect>(
+    pub(super) fn run<C: ConnectFunction>(
         &mut self,
         connection: Connection,
-        successor: &mut Successor<C>,
-        observe: &mut impl FnMut(Event<'_>),
-    ) -> Outcome {
-        let failed = |error| Outcome::Failed { error, preferences: Preferences::default() };
+        successor: &mut Reconnector<C>,
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
+    ) -> SendAttemptOutcome {
+        let failed = |error| SendAttemptOutcome::Failed {
+            error,
+            preferences: ConnectionPreferences::default(),
+        };
         if let Err(error) = connection.set_timeout(Some(IDLE_TIMEOUT)) {
-            return failed(SendError::Broken(error));
+            return failed(FileSendError::Broken(error));
         }
         let transport = connection.transport();
         let is_udp = connection.is_over_udp();
         let closer = connection.closer();
         let (reader, writer) = connection.split();
-        let (said, length) = (&self.said, self.file.length);
-        let writing = Writing {
+        let (said, length) = (&self.progress, self.file.length);
+        let writing = FileDataWriter {
             file: &mut *self.file,
             is_eager: self.is_eager,
-            said,
+            progress: said,
             writer,
             state: Sha256::new(),
             buffer: vec![0; MAX_DATA_LEN],
@@ -169,8 +172,8 @@ impl<'a> Attempt<'a> {
         thread::scope(|scope| {
             scope.spawn(|| listen(reader, said, &closer));
             scope.spawn(|| writing.run(&closer));
-            let mut watching = Watching {
-                said,
+            let mut watching = SendAttemptWatcher {
+                progress: said,
                 closer: &closer,
                 transport,
                 is_udp,
@@ -192,30 +195,32 @@ impl<'a> Attempt<'a> {
             let (end, written) = (state.end.take(), state.written.take());
             drop(state);
             match (written, end, next) {
-                (Some(Err(error)), ..) if !matches!(error, SendError::Broken(_)) => failed(error),
+                (Some(Err(error)), ..) if !matches!(error, FileSendError::Broken(_)) => {
+                    failed(error)
+                }
                 (Some(Ok(sha256)), Some(Ok(())), _) => {
                     watching.compare(length);
-                    observe(Event::Position(length));
-                    Outcome::Complete(sha256)
+                    observe(FileTransferEvent::Position(length));
+                    SendAttemptOutcome::Complete(sha256)
                 }
-                (.., Some(by)) => Outcome::Replaced { by, rate },
+                (.., Some(by)) => SendAttemptOutcome::Replaced { by, rate },
                 (_, Some(Err(error)), _) | (Some(Err(error)), ..) => {
-                    let preferences = Preferences {
+                    let preferences = ConnectionPreferences {
                         avoids_udp: was_silent && is_udp,
                         has_short_segments: was_silent,
                     };
-                    Outcome::Failed { error, preferences }
+                    SendAttemptOutcome::Failed { error, preferences }
                 }
-                _ => failed(SendError::Broken(io::ErrorKind::Other.into())),
+                _ => failed(FileSendError::Broken(io::ErrorKind::Other.into())),
             }
         })
     }
 }
 
 /// Watches a connection.
-struct Watching<'a> {
-    said: &'a Said,
-    closer: &'a Closer,
+struct SendAttemptWatcher<'a> {
+    progress: &'a SharedSendProgress,
+    closer: &'a ConnectionCloser,
     transport: &'static str,
     is_udp: bool,
     length: u64,
@@ -224,65 +229,78 @@ struct Watching<'a> {
     may_be_throttled_since: Option<Instant>,
 }
 
-impl Watching<'_> {
+impl SendAttemptWatcher<'_> {
     /// Tells what happens until both threads have ended, or another connection is there to take the
     /// place of this one, which is silent or slow: that one is returned.
-    fn run<C: Connect>(
+    fn run<C: ConnectFunction>(
         &mut self,
-        successor: &mut Successor<C>,
-        observe: &mut impl FnMut(Event<'_>),
+        successor: &mut Reconnector<C>,
+        observe: &mut impl FnMut(FileTransferEvent<'_>),
     ) -> Option<Connection> {
         loop {
-            self.said.wait_while(REPORT_INTERVAL / 4, |state| state.end.is_none());
+            self.progress.wait_while(REPORT_INTERVAL / 4, |state| state.end.is_none());
             let (position, is_comparing, is_over) = {
-                let state = self.said.lock();
+                let state = self.progress.lock();
                 let is_over = state.end.is_some() || state.written.is_some();
                 (state.position, state.is_comparing, is_over)
             };
             if is_over {
                 return None;
             }
-            observe(if is_comparing { Event::Comparing } else { Event::Position(position) });
+            observe(if is_comparing {
+                FileTransferEvent::Comparing
+            } else {
+                FileTransferEvent::Position(position)
+            });
             self.compare(position);
             if !self.needs_another(observe) {
                 successor.cancel();
                 continue;
             }
-            let preferences =
-                Preferences { avoids_udp: self.is_udp, has_short_segments: self.is_silent };
+            let preferences = ConnectionPreferences {
+                avoids_udp: self.is_udp,
+                has_short_segments: self.is_silent,
+            };
             match successor.poll(preferences) {
                 None => {}
                 Some(Ok(connection)) => {
                     if !self.is_silent {
                         let (transport, rate) = (self.transport, self.rate());
-                        observe(Event::Slow { transport, rate, by: connection.transport() });
+                        observe(FileTransferEvent::Slow {
+                            transport,
+                            rate,
+                            by: connection.transport(),
+                        });
                     }
                     return Some(connection);
                 }
                 Some(Err(error)) => {
                     let pause = successor.note_failure();
-                    observe(Event::Broken { error: &SendError::Connect(error), pause });
+                    observe(FileTransferEvent::Broken {
+                        error: &FileSendError::Connect(error),
+                        pause,
+                    });
                 }
             }
         }
     }
 
     /// Whether another connection may be better.
-    fn needs_another(&mut self, observe: &mut impl FnMut(Event<'_>)) -> bool {
-        let silence = self.said.lock().heard_at.elapsed();
+    fn needs_another(&mut self, observe: &mut impl FnMut(FileTransferEvent<'_>)) -> bool {
+        let silence = self.progress.lock().heard_at.elapsed();
         let was_silent = std::mem::replace(&mut self.is_silent, silence >= MAX_SILENCE);
         if self.is_silent && !was_silent {
-            self.said.lock().was_silent = true;
-            observe(Event::Silent { transport: self.transport, silence });
+            self.progress.lock().was_silent = true;
+            observe(FileTransferEvent::Silent { transport: self.transport, silence });
         }
         self.is_silent || self.may_be_throttled()
     }
 
     /// Whether TCP may be faster, for as much as is left.
     fn may_be_throttled(&mut self) -> bool {
-        let state = self.said.lock();
+        let state = self.progress.lock();
         let is_late = self.length.saturating_sub(state.position) < self.length / 8;
-        if state.had.is_none() || is_late || !self.closer.may_be_throttled() {
+        if state.initial_position.is_none() || is_late || !self.closer.may_be_throttled() {
             self.may_be_throttled_since = None;
             return false;
         }
@@ -292,14 +310,14 @@ impl Watching<'_> {
 
     /// What has arrived on this connection, in bytes/s.
     fn rate(&self) -> f64 {
-        let state = self.said.lock();
+        let state = self.progress.lock();
         state.rate(state.position)
     }
 
     /// Compares this connection, on which so much has arrived, with the one over UDP before.
     fn compare(&mut self, position: u64) {
-        let rate = self.said.lock().rate(position);
-        if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * CLEARLY_FASTER) {
+        let rate = self.progress.lock().rate(position);
+        if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * MIN_TCP_SPEEDUP) {
             self.udp_rate = None;
             self.closer.udp_was_slower();
         }
@@ -307,26 +325,26 @@ impl Watching<'_> {
 }
 
 /// Takes what the receiver says, to the end.
-fn listen(mut reader: Reader, said: &Said, closer: &Closer) {
+fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &ConnectionCloser) {
     loop {
-        let message = FromReceiver::read(&mut reader);
+        let message = FileReceiverMessage::read(&mut reader);
         let end = match message {
-            Ok(FromReceiver::Have(count)) => {
+            Ok(FileReceiverMessage::Have(count)) => {
                 said.update(|state| {
                     let now = Instant::now();
                     (state.have, state.heard_at) = (Some(count), now);
-                    state.had.get_or_insert(count);
+                    state.initial_position.get_or_insert(count);
                     state.began_at.get_or_insert(now);
                 });
                 continue;
             }
-            Ok(FromReceiver::Progress(count)) => {
+            Ok(FileReceiverMessage::Progress(count)) => {
                 said.update(|state| (state.position, state.heard_at) = (count, Instant::now()));
                 continue;
             }
-            Ok(FromReceiver::Done) => Ok(()),
-            Ok(FromReceiver::Failed(failure)) => Err(SendError::Refused(failure)),
-            Err(error) => Err(SendError::Broken(error)),
+            Ok(FileReceiverMessage::Done) => Ok(()),
+            Ok(FileReceiverMessage::Failed(failure)) => Err(FileSendError::Refused(failure)),
+            Err(error) => Err(FileSendError::Broken(error)),
         };
         let has_failed = end.is_err();
         said.update(|state| state.end = Some(end));
@@ -339,51 +357,51 @@ fn listen(mut reader: Reader, said: &Said, closer: &Closer) {
 }
 
 /// The half that sends.
-struct Writing<'a> {
+struct FileDataWriter<'a> {
     file: &'a mut OfferedFile,
     is_eager: bool,
-    said: &'a Said,
-    writer: Writer,
+    progress: &'a SharedSendProgress,
+    writer: ConnectionWriter,
     state: Sha256,
     buffer: Vec<u8>,
     /// Where the next data is from.
     offset: u64,
 }
 
-impl Writing<'_> {
-    fn run(mut self, closer: &Closer) {
+impl FileDataWriter<'_> {
+    fn run(mut self, closer: &ConnectionCloser) {
         let written = self.send_all();
         if let Err(error) = &written {
             // Why the receiver takes no more may be on its way.
-            if matches!(error, SendError::Broken(_)) {
-                self.said.wait_while(END_TIMEOUT, |state| state.end.is_none());
+            if matches!(error, FileSendError::Broken(_)) {
+                self.progress.wait_while(END_TIMEOUT, |state| state.end.is_none());
             }
             closer.close();
-        } else if self.said.lock().is_complete() {
-            if self.said.lock().is_unbroken() {
+        } else if self.progress.lock().is_complete() {
+            if self.progress.lock().is_unbroken() {
                 self.writer.complete();
             }
             // The receiver sees the end; it has all.
             let _ = self.writer.finish();
         }
         let digest = digest::text(&digest::value(&self.state));
-        let said = self.said;
+        let said = self.progress;
         // Ends the connection.
         drop(self);
         said.update(|state| state.written = Some(written.map(|()| digest)));
     }
 
     /// Sends until the receiver has said how it ended.
-    fn send_all(&mut self) -> Result<(), SendError> {
+    fn send_all(&mut self) -> Result<(), FileSendError> {
         let (is_eager, length) = (self.is_eager, self.file.length);
         let (name, attributes) = (self.file.name.clone(), self.file.attributes);
         self.file.seek(0)?;
-        self.put(&FromSender::Offer { is_eager, length, attributes, name })?;
+        self.put(&FileSenderMessage::Offer { is_eager, length, attributes, name })?;
         self.flush()?;
         let (mut is_waiting, mut has_ended, mut is_first) = (!is_eager, false, true);
         loop {
             let (have, is_over) = {
-                let mut state = self.said.lock();
+                let mut state = self.progress.lock();
                 (state.have.take(), state.end.is_some())
             };
             if is_over {
@@ -396,13 +414,13 @@ impl Writing<'_> {
                 }
                 (is_first, is_waiting) = (false, false);
             } else if is_waiting || has_ended {
-                let is_nothing = |state: &SaidState| state.have.is_none() && state.end.is_none();
-                self.said.wait_while(REPORT_INTERVAL, is_nothing);
+                let is_nothing = |state: &SendProgress| state.have.is_none() && state.end.is_none();
+                self.progress.wait_while(REPORT_INTERVAL, is_nothing);
             } else if self.offset < length {
                 self.send_next()?;
             } else {
                 self.file.check_unchanged()?;
-                self.put(&FromSender::End(digest::value(&self.state)))?;
+                self.put(&FileSenderMessage::End(digest::value(&self.state)))?;
                 self.flush()?;
                 has_ended = true;
             }
@@ -410,15 +428,15 @@ impl Writing<'_> {
     }
 
     /// Goes on with what the receiver does not have.
-    fn start(&mut self, have: u64) -> Result<(), SendError> {
+    fn start(&mut self, have: u64) -> Result<(), FileSendError> {
         if have > self.file.length {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the receiver has too much");
-            return Err(SendError::Broken(error));
+            return Err(FileSendError::Broken(error));
         }
-        self.said.update(|state| state.is_comparing = true);
+        self.progress.update(|state| state.is_comparing = true);
         let (writer, mut broken) = (&mut self.writer, None);
         let report = || {
-            let sent = writer.write_all(&FromSender::Working.encode());
+            let sent = writer.write_all(&FileSenderMessage::Working.encode());
             sent.and_then(|()| writer.flush()).map_err(|error| {
                 broken = Some(error);
                 io::ErrorKind::BrokenPipe.into()
@@ -426,31 +444,31 @@ impl Writing<'_> {
         };
         let state = self.file.digest_of_beginning(have, report);
         self.state = match broken {
-            Some(error) => return Err(SendError::Broken(error)),
+            Some(error) => return Err(FileSendError::Broken(error)),
             None => state?,
         };
-        self.said.update(|state| state.is_comparing = false);
+        self.progress.update(|state| state.is_comparing = false);
         self.offset = have;
-        self.put(&FromSender::Start { offset: have, digest: digest::value(&self.state) })
+        self.put(&FileSenderMessage::Start { offset: have, digest: digest::value(&self.state) })
     }
 
-    fn send_next(&mut self) -> Result<(), SendError> {
+    fn send_next(&mut self) -> Result<(), FileSendError> {
         let left = self.file.length - self.offset;
         let count = usize::try_from(left).unwrap_or(MAX_DATA_LEN).min(MAX_DATA_LEN);
         self.file.read(&mut self.buffer[..count])?;
-        self.put(&FromSender::Data(count))?;
+        self.put(&FileSenderMessage::Data(count))?;
         let data = &self.buffer[..count];
         self.state.update(data);
-        self.writer.write_all(data).map_err(SendError::Broken)?;
+        self.writer.write_all(data).map_err(FileSendError::Broken)?;
         self.offset += count as u64;
         Ok(())
     }
 
-    fn put(&mut self, message: &FromSender) -> Result<(), SendError> {
-        self.writer.write_all(&message.encode()).map_err(SendError::Broken)
+    fn put(&mut self, message: &FileSenderMessage) -> Result<(), FileSendError> {
+        self.writer.write_all(&message.encode()).map_err(FileSendError::Broken)
     }
 
-    fn flush(&mut self) -> Result<(), SendError> {
-        self.writer.flush().map_err(SendError::Broken)
+    fn flush(&mut self) -> Result<(), FileSendError> {
+        self.writer.flush().map_err(FileSendError::Broken)
     }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::Sha256;
 
-use super::SendError;
+use super::FileSendError;
 use crate::files::digest;
-use crate::protocol::file::{Attributes, FileName};
+use crate::protocol::file::{FileAttributes, FileName};
 
 /// A file, as it was when it was opened.
 pub(super) struct OfferedFile {
@@ -16,34 +16,34 @@ pub(super) struct OfferedFile {
     file: File,
     pub(super) name: FileName,
     pub(super) length: u64,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: FileAttributes,
 }
 
 impl OfferedFile {
-    pub(super) fn open(path: &Path) -> Result<Self, SendError> {
+    pub(super) fn open(path: &Path) -> Result<Self, FileSendError> {
         let path = path.to_owned();
-        let failed = |source| SendError::File { path: path.clone(), source };
+        let failed = |source| FileSendError::File { path: path.clone(), source };
         // A pipe would wait for its writer.
         let kind = std::fs::metadata(&path).map_err(failed)?;
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let name = FileName::parse(name);
         if !kind.is_file() {
-            return Err(SendError::Kind { path });
+            return Err(FileSendError::Kind { path });
         }
-        let name = name.map_err(|source| SendError::Name { path: path.clone(), source })?;
+        let name = name.map_err(|source| FileSendError::Name { path: path.clone(), source })?;
         let file = File::open(&path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let (length, attributes) = (metadata.len(), Attributes::of(&metadata));
+        let (length, attributes) = (metadata.len(), FileAttributes::of(&metadata));
         Ok(Self { path, file, name, length, attributes })
     }
 
-    pub(super) fn seek(&mut self, to: u64) -> Result<(), SendError> {
+    pub(super) fn seek(&mut self, to: u64) -> Result<(), FileSendError> {
         let sought = self.file.seek(SeekFrom::Start(to));
         sought.map(|_| ()).map_err(|source| self.failed(source))
     }
 
     /// Reads what comes next.
-    pub(super) fn read(&mut self, to: &mut [u8]) -> Result<(), SendError> {
+    pub(super) fn read(&mut self, to: &mut [u8]) -> Result<(), FileSendError> {
         self.file.read_exact(to).map_err(|source| self.failed(source))
     }
 
@@ -52,7 +52,7 @@ impl OfferedFile {
         &mut self,
         len: u64,
         report: impl FnMut() -> io::Result<()>,
-    ) -> Result<Sha256, SendError> {
+    ) -> Result<Sha256, FileSendError> {
         self.seek(0)?;
         let state = digest::of_beginning(&mut self.file, len, report);
         state.map_err(|source| self.failed(source))
@@ -60,22 +60,22 @@ impl OfferedFile {
 
     /// # Errors
     /// If it was changed since it was opened: what was read may be a mixture of both.
-    pub(super) fn check_unchanged(&self) -> Result<(), SendError> {
+    pub(super) fn check_unchanged(&self) -> Result<(), FileSendError> {
         let is_as_before = |metadata: &Metadata| {
-            metadata.len() == self.length && Attributes::of(metadata) == self.attributes
+            metadata.len() == self.length && FileAttributes::of(metadata) == self.attributes
         };
         match self.file.metadata() {
             Ok(metadata) if is_as_before(&metadata) => Ok(()),
-            Ok(_) => Err(SendError::Changed { path: self.path.clone() }),
+            Ok(_) => Err(FileSendError::Changed { path: self.path.clone() }),
             Err(source) => Err(self.failed(source)),
         }
     }
 
-    fn failed(&self, source: io::Error) -> SendError {
+    fn failed(&self, source: io::Error) -> FileSendError {
         let path = self.path.clone();
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => SendError::Changed { path },
-            _ => SendError::File { path, source },
+            io::ErrorKind::UnexpectedEof => FileSendError::Changed { path },
+            _ => FileSendError::File { path, source },
         }
     }
 }

@@ -7,12 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::udp::streams::{self, Datagram, Phase, Read, State, Statistics};
+use ::udp::streams::{
+    self, ReceivedDatagram, UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics,
+};
 
-use super::packet::{COOKIE_LEN, Content, Packet};
-use crate::protocol::handshake::{HandshakeError, Refusal};
-use receiving::Receiving;
-use sending::Sending;
+use super::packet::{COOKIE_LEN, UdpTransportContent, UdpTransportPacket};
+use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
+use receiving::UdpTransportReceiver;
+use sending::UdpTransportSender;
 
 /// A request is repeated after this time.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
@@ -31,7 +33,7 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// What an end of connections has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct UdpTransportSettings {
     /// In bytes/s.
     pub(super) rate: f64,
     /// How many bytes wait to be read.
@@ -41,7 +43,7 @@ pub(super) struct Settings {
 
 /// Why there is no connection, or none any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UdpError {
+pub(super) enum UdpTransportError {
     #[error("no answer: is a listener there, and does a firewall let UDP through?")]
     NoAnswer,
     #[error("the listener refused the connection")]
@@ -61,44 +63,44 @@ pub(super) enum UdpError {
     ClosedHere,
 }
 
-impl From<UdpError> for io::Error {
-    fn from(error: UdpError) -> Self {
-        if error == UdpError::Refused {
-            let busy = HandshakeError::Refused(Refusal::Busy);
+impl From<UdpTransportError> for io::Error {
+    fn from(error: UdpTransportError) -> Self {
+        if error == UdpTransportError::Refused {
+            let busy = TransportHandshakeError::Refused(HandshakeRefusal::Busy);
             return Self::new(io::ErrorKind::ConnectionRefused, busy);
         }
         let kind = match error {
-            UdpError::NoAnswer | UdpError::Silent => io::ErrorKind::TimedOut,
-            UdpError::Refused => io::ErrorKind::ConnectionRefused,
-            UdpError::Lost(_) => io::ErrorKind::ConnectionAborted,
-            UdpError::Truncated => io::ErrorKind::UnexpectedEof,
-            UdpError::Closed => io::ErrorKind::BrokenPipe,
-            UdpError::ClosedHere => io::ErrorKind::NotConnected,
+            UdpTransportError::NoAnswer | UdpTransportError::Silent => io::ErrorKind::TimedOut,
+            UdpTransportError::Refused => io::ErrorKind::ConnectionRefused,
+            UdpTransportError::Lost(_) => io::ErrorKind::ConnectionAborted,
+            UdpTransportError::Truncated => io::ErrorKind::UnexpectedEof,
+            UdpTransportError::Closed => io::ErrorKind::BrokenPipe,
+            UdpTransportError::ClosedHere => io::ErrorKind::NotConnected,
         };
         Self::new(kind, error)
     }
 }
 
 /// A connection.
-pub(super) struct Connection {
+pub(super) struct UdpTransportConnection {
     id: u64,
     peer: SocketAddr,
     connect_timeout: Duration,
     began_at: Duration,
-    stage: Stage,
-    sending: Sending,
-    receiving: Receiving,
+    stage: UdpTransportStage,
+    sending: UdpTransportSender,
+    receiving: UdpTransportReceiver,
     /// The answer to a request is to be sent.
     is_welcome_due: bool,
     /// What ends the connection is to be sent so often.
-    ending: Option<(Content<'static>, u32)>,
-    heard_at: Duration,
-    spoken_at: Duration,
+    ending: Option<(UdpTransportContent<'static>, u32)>,
+    last_received_at: Duration,
+    last_sent_at: Duration,
     refused: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum UdpTransportStage {
     Connecting {
         cookie: [u8; COOKIE_LEN],
         next_at: Duration,
@@ -108,36 +110,52 @@ enum Stage {
     Closing {
         until: Duration,
     },
-    Over(Option<UdpError>),
+    Over(Option<UdpTransportError>),
 }
 
-impl Connection {
+impl UdpTransportConnection {
     /// A client's. Nobody else can guess `id`.
-    pub(super) fn client(id: u64, peer: SocketAddr, settings: Settings, now: Duration) -> Self {
+    pub(super) fn client(
+        id: u64,
+        peer: SocketAddr,
+        settings: UdpTransportSettings,
+        now: Duration,
+    ) -> Self {
         let cookie = [0; COOKIE_LEN];
-        Self::new(id, peer, settings, Stage::Connecting { cookie, next_at: now }, now)
+        Self::new(id, peer, settings, UdpTransportStage::Connecting { cookie, next_at: now }, now)
     }
 
     /// A listener's.
-    pub(super) fn server(id: u64, peer: SocketAddr, settings: Settings, now: Duration) -> Self {
-        let mut connection = Self::new(id, peer, settings, Stage::Open, now);
+    pub(super) fn server(
+        id: u64,
+        peer: SocketAddr,
+        settings: UdpTransportSettings,
+        now: Duration,
+    ) -> Self {
+        let mut connection = Self::new(id, peer, settings, UdpTransportStage::Open, now);
         connection.is_welcome_due = true;
         connection
     }
 
-    fn new(id: u64, peer: SocketAddr, settings: Settings, stage: Stage, now: Duration) -> Self {
+    fn new(
+        id: u64,
+        peer: SocketAddr,
+        settings: UdpTransportSettings,
+        stage: UdpTransportStage,
+        now: Duration,
+    ) -> Self {
         Self {
             id,
             peer,
             connect_timeout: settings.connect_timeout,
             began_at: now,
             stage,
-            sending: Sending::new(settings.rate, now),
-            receiving: Receiving::new(settings.buffer),
+            sending: UdpTransportSender::new(settings.rate, now),
+            receiving: UdpTransportReceiver::new(settings.buffer),
             is_welcome_due: false,
             ending: None,
-            heard_at: now,
-            spoken_at: now,
+            last_received_at: now,
+            last_sent_at: now,
             refused: 0,
         }
     }
@@ -155,28 +173,32 @@ impl Connection {
     }
 
     fn is_active(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Closing { .. })
+        matches!(self.stage, UdpTransportStage::Open | UdpTransportStage::Closing { .. })
     }
 
-    fn end(&mut self, error: Option<UdpError>, last_word: Option<Content<'static>>) {
-        if !matches!(self.stage, Stage::Over(_)) {
-            self.stage = Stage::Over(error);
+    fn end(
+        &mut self,
+        error: Option<UdpTransportError>,
+        last_word: Option<UdpTransportContent<'static>>,
+    ) {
+        if !matches!(self.stage, UdpTransportStage::Over(_)) {
+            self.stage = UdpTransportStage::Over(error);
             self.ending = last_word.map(|content| (content, CLOSES));
         }
     }
 
-    fn handle_packet(&mut self, now: Duration, content: Content<'_>) -> bool {
-        if let Stage::Connecting { .. } = self.stage {
+    fn handle_packet(&mut self, now: Duration, content: UdpTransportContent<'_>) -> bool {
+        if let UdpTransportStage::Connecting { .. } = self.stage {
             match content {
-                Content::Cookie { cookie } => {
-                    self.stage = Stage::Connecting { cookie, next_at: now };
+                UdpTransportContent::Cookie { cookie } => {
+                    self.stage = UdpTransportStage::Connecting { cookie, next_at: now };
                 }
-                Content::Welcome { limit } => {
-                    self.stage = Stage::Open;
-                    self.sending.open(limit);
+                UdpTransportContent::Welcome { limit } => {
+                    self.stage = UdpTransportStage::Open;
+                    self.sending.raise_limit(limit);
                 }
-                Content::Close { .. } => {
-                    self.end(Some(UdpError::Refused), None);
+                UdpTransportContent::Close { .. } => {
+                    self.end(Some(UdpTransportError::Refused), None);
                 }
                 _ => return false,
             }
@@ -186,54 +208,54 @@ impl Connection {
             return false;
         }
         match content {
-            Content::Request { .. } => self.is_welcome_due = true,
+            UdpTransportContent::Request { .. } => self.is_welcome_due = true,
             // Repeated.
-            Content::Welcome { limit } => self.sending.open(limit),
-            Content::Data { number, payload } => {
+            UdpTransportContent::Welcome { limit } => self.sending.raise_limit(limit),
+            UdpTransportContent::Data { number, payload } => {
                 return self.receiving.insert(now, number, payload);
             }
-            Content::Position { next, is_end } => {
+            UdpTransportContent::Position { next, is_end } => {
                 return self.receiving.handle_position(now, next, is_end);
             }
-            Content::Ack { next, has_end, limit } => {
+            UdpTransportContent::Ack { next, has_end, limit } => {
                 return self.sending.handle_ack(now, next, has_end, limit);
             }
-            Content::Missing { number } => {
+            UdpTransportContent::Missing { number } => {
                 if !self.sending.was_sent(number) {
                     return false;
                 }
-                self.end(Some(UdpError::Lost(number)), None);
+                self.end(Some(UdpTransportError::Lost(number)), None);
             }
-            Content::Close { next } => {
+            UdpTransportContent::Close { next } => {
                 self.sending.handle_ack(now, next, false, 0);
                 let is_clean = self.receiving.is_whole() && self.sending.is_flushed();
-                self.end((!is_clean).then_some(UdpError::Closed), None);
+                self.end((!is_clean).then_some(UdpTransportError::Closed), None);
             }
-            Content::Cookie { .. } => return false,
+            UdpTransportContent::Cookie { .. } => return false,
         }
         true
     }
 
-    fn close_packet(&self) -> Content<'static> {
-        Content::Close { next: self.receiving.next() }
+    fn close_packet(&self) -> UdpTransportContent<'static> {
+        UdpTransportContent::Close { next: self.receiving.next() }
     }
 
     fn end_closing(&mut self) {
-        if matches!(self.stage, Stage::Closing { .. }) && self.sending.is_flushed() {
+        if matches!(self.stage, UdpTransportStage::Closing { .. }) && self.sending.is_flushed() {
             self.end(None, Some(self.close_packet()));
         }
     }
 }
 
-impl streams::Connection for Connection {
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
-        let packet = Packet::parse(datagram.bytes);
+impl streams::UdpStreamConnection for UdpTransportConnection {
+    fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>) {
+        let packet = UdpTransportPacket::parse(datagram.bytes);
         let is_right = datagram.from == self.peer
             && packet.is_some_and(|packet| {
                 packet.id == self.id && self.handle_packet(now, packet.content)
             });
         if is_right {
-            self.heard_at = now;
+            self.last_received_at = now;
             self.end_closing();
         } else {
             self.refused += 1;
@@ -242,32 +264,38 @@ impl streams::Connection for Connection {
 
     fn handle_timeout(&mut self, now: Duration) {
         match self.stage {
-            Stage::Connecting { .. } if now >= self.began_at + self.connect_timeout => {
-                self.end(Some(UdpError::NoAnswer), None);
+            UdpTransportStage::Connecting { .. } if now >= self.began_at + self.connect_timeout => {
+                self.end(Some(UdpTransportError::NoAnswer), None);
             }
-            Stage::Closing { until } if now >= until => self.end(None, Some(self.close_packet())),
-            Stage::Open | Stage::Closing { .. } => {
+            UdpTransportStage::Closing { until } if now >= until => {
+                self.end(None, Some(self.close_packet()));
+            }
+            UdpTransportStage::Open | UdpTransportStage::Closing { .. } => {
                 if let Some(number) = self.receiving.handle_timeout(now) {
-                    self.end(Some(UdpError::Lost(number)), Some(Content::Missing { number }));
-                } else if now >= self.heard_at + SILENCE {
-                    self.end(Some(UdpError::Silent), None);
+                    self.end(
+                        Some(UdpTransportError::Lost(number)),
+                        Some(UdpTransportContent::Missing { number }),
+                    );
+                } else if now >= self.last_received_at + SILENCE {
+                    self.end(Some(UdpTransportError::Silent), None);
                 }
                 self.sending.handle_timeout(now);
             }
-            Stage::Connecting { .. } | Stage::Over(_) => {}
+            UdpTransportStage::Connecting { .. } | UdpTransportStage::Over(_) => {}
         }
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
         match self.stage {
             _ if self.ending.is_some() => Some(Duration::ZERO),
-            Stage::Over(_) => None,
-            Stage::Connecting { next_at, .. } => {
+            UdpTransportStage::Over(_) => None,
+            UdpTransportStage::Connecting { next_at, .. } => {
                 Some(next_at.min(self.began_at + self.connect_timeout))
             }
-            Stage::Open | Stage::Closing { .. } => {
-                let mut next = (self.heard_at + SILENCE).min(self.spoken_at + KEEP_ALIVE);
-                if let Stage::Closing { until } = self.stage {
+            UdpTransportStage::Open | UdpTransportStage::Closing { .. } => {
+                let mut next =
+                    (self.last_received_at + SILENCE).min(self.last_sent_at + KEEP_ALIVE);
+                if let UdpTransportStage::Closing { until } = self.stage {
                     next = next.min(until);
                 }
                 if self.is_welcome_due {
@@ -281,53 +309,58 @@ impl streams::Connection for Connection {
 
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
         let id = self.id;
-        let mut write = |content| Packet { id, content }.write(datagram);
+        let mut write = |content| UdpTransportPacket { id, content }.write(datagram);
         if let Some((content, times)) = self.ending {
             self.ending = (times > 1).then_some((content, times - 1));
             write(content);
-        } else if let Stage::Connecting { cookie, next_at } = self.stage {
+        } else if let UdpTransportStage::Connecting { cookie, next_at } = self.stage {
             if now < next_at {
                 return None;
             }
-            self.stage = Stage::Connecting { cookie, next_at: now + REQUEST_INTERVAL };
-            write(Content::Request { cookie });
+            self.stage = UdpTransportStage::Connecting { cookie, next_at: now + REQUEST_INTERVAL };
+            write(UdpTransportContent::Request { cookie });
         } else if !self.is_active() {
             return None;
         } else if std::mem::take(&mut self.is_welcome_due) {
-            write(Content::Welcome { limit: self.receiving.limit() });
+            write(UdpTransportContent::Welcome { limit: self.receiving.limit() });
         } else if let Some((next, has_end, limit)) = self.receiving.poll_ack(now) {
-            write(Content::Ack { next, has_end, limit });
+            write(UdpTransportContent::Ack { next, has_end, limit });
         } else if let Some((next, is_end)) =
-            self.sending.poll_position(now, now >= self.spoken_at + KEEP_ALIVE)
+            self.sending.poll_position(now, now >= self.last_sent_at + KEEP_ALIVE)
         {
-            write(Content::Position { next, is_end });
+            write(UdpTransportContent::Position { next, is_end });
         } else {
             self.sending.poll_data(now, |number, payload| {
-                Packet { id, content: Content::Data { number, payload } }.write(datagram);
+                UdpTransportPacket { id, content: UdpTransportContent::Data { number, payload } }
+                    .write(datagram);
             })?;
         }
-        self.spoken_at = now;
+        self.last_sent_at = now;
         Some(self.peer)
     }
 
-    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read> {
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead> {
         match self.receiving.read(now, to) {
-            0 if self.receiving.is_whole() => Ok(Read::End),
+            0 if self.receiving.is_whole() => Ok(UdpStreamRead::End),
             0 => match self.stage {
-                Stage::Over(None) => Err(UdpError::ClosedHere.into()),
-                Stage::Over(Some(UdpError::Closed)) => Err(UdpError::Truncated.into()),
-                Stage::Over(Some(error)) => Err(error.into()),
-                _ => Ok(Read::Nothing),
+                UdpTransportStage::Over(None) => Err(UdpTransportError::ClosedHere.into()),
+                UdpTransportStage::Over(Some(UdpTransportError::Closed)) => {
+                    Err(UdpTransportError::Truncated.into())
+                }
+                UdpTransportStage::Over(Some(error)) => Err(error.into()),
+                _ => Ok(UdpStreamRead::Nothing),
             },
-            count => Ok(Read::Bytes(count)),
+            count => Ok(UdpStreamRead::Bytes(count)),
         }
     }
 
     fn write(&mut self, bytes: &[u8], _now: Duration) -> io::Result<usize> {
         match self.stage {
-            Stage::Over(error) => Err(error.unwrap_or(UdpError::Closed).into()),
-            Stage::Closing { .. } => Err(UdpError::ClosedHere.into()),
-            _ if self.sending.is_finished() => Err(UdpError::ClosedHere.into()),
+            UdpTransportStage::Over(error) => {
+                Err(error.unwrap_or(UdpTransportError::Closed).into())
+            }
+            UdpTransportStage::Closing { .. } => Err(UdpTransportError::ClosedHere.into()),
+            _ if self.sending.is_finished() => Err(UdpTransportError::ClosedHere.into()),
             _ => Ok(self.sending.write(bytes)),
         }
     }
@@ -342,13 +375,13 @@ impl streams::Connection for Connection {
 
     fn close(&mut self, now: Duration) {
         match self.stage {
-            Stage::Open => {
-                self.stage = Stage::Closing { until: now + LINGER };
+            UdpTransportStage::Open => {
+                self.stage = UdpTransportStage::Closing { until: now + LINGER };
                 self.finish(now);
                 self.end_closing();
             }
-            Stage::Connecting { .. } => self.end(None, None),
-            Stage::Closing { .. } | Stage::Over(_) => {}
+            UdpTransportStage::Connecting { .. } => self.end(None, None),
+            UdpTransportStage::Closing { .. } | UdpTransportStage::Over(_) => {}
         }
     }
 
@@ -356,23 +389,25 @@ impl streams::Connection for Connection {
         self.end(None, Some(self.close_packet()));
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> UdpStreamState {
         let phase = match self.stage {
-            Stage::Connecting { .. } => Phase::Connecting,
-            Stage::Open | Stage::Closing { .. } => Phase::Open,
-            Stage::Over(_) => Phase::Over,
+            UdpTransportStage::Connecting { .. } => UdpStreamPhase::Connecting,
+            UdpTransportStage::Open | UdpTransportStage::Closing { .. } => UdpStreamPhase::Open,
+            UdpTransportStage::Over(_) => UdpStreamPhase::Over,
         };
-        let is_over = phase == Phase::Over;
-        State {
+        let is_over = phase == UdpStreamPhase::Over;
+        UdpStreamState {
             phase,
             is_readable: is_over || self.receiving.is_readable(),
-            is_writable: is_over || self.sending.has_much_room(),
+            is_writable: is_over || self.sending.is_worth_waking_writer(),
         }
     }
 
     fn error(&self) -> Option<io::Error> {
         match self.stage {
-            Stage::Over(Some(error)) if error != UdpError::Closed => Some(error.into()),
+            UdpTransportStage::Over(Some(error)) if error != UdpTransportError::Closed => {
+                Some(error.into())
+            }
             _ => None,
         }
     }
@@ -381,8 +416,8 @@ impl streams::Connection for Connection {
         self.peer
     }
 
-    fn statistics(&self) -> Statistics {
-        Statistics {
+    fn statistics(&self) -> UdpStreamStatistics {
+        UdpStreamStatistics {
             bytes_unacknowledged: Some(self.sending.unacknowledged()),
             packets_sent: self.sending.sent(),
             packets_received: self.receiving.received(),
@@ -390,7 +425,7 @@ impl streams::Connection for Connection {
             round_trip: self.sending.round_trip(),
             rate_bytes_per_s: Some(self.sending.rate()),
             congestion: Some("none"),
-            ..Statistics::default()
+            ..UdpStreamStatistics::default()
         }
     }
 }

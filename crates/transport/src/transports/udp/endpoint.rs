@@ -4,26 +4,26 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::udp::streams::{Datagram, Endpoint, Load, Routed};
+use ::udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint};
 use keys::SharedKey;
 
-use super::connection::{Connection, Settings};
-use super::packet::{COOKIE_LEN, Content, Packet};
+use super::connection::{UdpTransportConnection, UdpTransportSettings};
+use super::packet::{COOKIE_LEN, UdpTransportContent, UdpTransportPacket};
 
 /// How long a cookie is made of the same time. It is valid for one to two of these.
 const COOKIE_PERIOD_SECS: u64 = 60;
 
 /// Listens for connections.
-pub(super) struct Listener {
-    settings: Settings,
+pub(super) struct UdpTransportListener {
+    settings: UdpTransportSettings,
     secret: SharedKey,
     /// The clients' addresses.
     connections: HashMap<u64, SocketAddr>,
 }
 
-impl Listener {
+impl UdpTransportListener {
     /// A listener. `secret` is random; cookies are made of it.
-    pub(super) fn new(settings: Settings, secret: &[u8; 32]) -> Self {
+    pub(super) fn new(settings: UdpTransportSettings, secret: &[u8; 32]) -> Self {
         Self { settings, secret: SharedKey::new(secret), connections: HashMap::new() }
     }
 
@@ -33,31 +33,32 @@ impl Listener {
         from: SocketAddr,
         id: u64,
         cookie: [u8; COOKIE_LEN],
-        load: Load,
-    ) -> Routed {
+        load: ListenerLoad,
+    ) -> DatagramRouting {
         let period = now.as_secs() / COOKIE_PERIOD_SECS;
         let has_proved_address = [period, period.wrapping_sub(1)]
             .iter()
             .any(|&period| self.cookie(from, period) == cookie);
         let answer = match load {
-            Load::Full => Content::Close { next: 0 },
-            Load::Heavy if !has_proved_address => {
-                Content::Cookie { cookie: self.cookie(from, period) }
+            ListenerLoad::Full => UdpTransportContent::Close { next: 0 },
+            ListenerLoad::Heavy if !has_proved_address => {
+                UdpTransportContent::Cookie { cookie: self.cookie(from, period) }
             }
-            Load::Light | Load::Heavy => {
+            ListenerLoad::Light | ListenerLoad::Heavy => {
                 self.connections.insert(id, from);
-                let connection = Box::new(Connection::server(id, from, self.settings, now));
-                return Routed::Accept { id, connection };
+                let connection =
+                    Box::new(UdpTransportConnection::server(id, from, self.settings, now));
+                return DatagramRouting::Accept { id, connection };
             }
         };
-        let is_refused = matches!(answer, Content::Close { .. });
+        let is_refused = matches!(answer, UdpTransportContent::Close { .. });
         let mut answered = Vec::new();
-        Packet { id, content: answer }.write(&mut answered);
+        UdpTransportPacket { id, content: answer }.write(&mut answered);
         if is_refused {
             let why = "too many connections wait to be accepted";
-            Routed::Refuse { answer: answered, why }
+            DatagramRouting::Refuse { answer: answered, why }
         } else {
-            Routed::Answer(answered)
+            DatagramRouting::Answer(answered)
         }
     }
 
@@ -68,21 +69,27 @@ impl Listener {
     }
 }
 
-impl Endpoint for Listener {
+impl UdpStreamEndpoint for UdpTransportListener {
     fn protocol(&self) -> &'static str {
         "udp"
     }
 
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed {
-        let Some(Packet { id, content }) = Packet::parse(datagram.bytes) else {
-            return Routed::NotMine;
+    fn handle_datagram(
+        &mut self,
+        now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: ListenerLoad,
+    ) -> DatagramRouting {
+        let Some(UdpTransportPacket { id, content }) = UdpTransportPacket::parse(datagram.bytes)
+        else {
+            return DatagramRouting::NotMine;
         };
         match (self.connections.get(&id), content) {
-            (Some(client), _) if *client == datagram.from => Routed::To(id),
-            (None, Content::Request { cookie }) => {
+            (Some(client), _) if *client == datagram.from => DatagramRouting::To(id),
+            (None, UdpTransportContent::Request { cookie }) => {
                 self.accept(now, datagram.from, id, cookie, load)
             }
-            _ => Routed::Nothing,
+            _ => DatagramRouting::Nothing,
         }
     }
 

@@ -24,15 +24,15 @@ pub(super) const COOKIE_LEN: usize = 16;
 
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packet<'a> {
+pub(super) struct UdpTransportPacket<'a> {
     /// The number of the connection.
     pub(super) id: u64,
-    pub(super) content: Content<'a>,
+    pub(super) content: UdpTransportContent<'a>,
 }
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content<'a> {
+pub(super) enum UdpTransportContent<'a> {
     /// A client asks for a connection. The cookie is zero, or the listener's.
     Request { cookie: [u8; COOKIE_LEN] },
     /// The listener asks for a request with this cookie.
@@ -51,33 +51,35 @@ pub(super) enum Content<'a> {
     Close { next: u64 },
 }
 
-impl<'a> Packet<'a> {
+impl<'a> UdpTransportPacket<'a> {
     /// Parses a datagram. `None` if it is none of this protocol.
     pub(super) fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (&kind, rest) = datagram.strip_prefix(MAGIC)?.split_first()?;
         let (id, body) = number(rest)?;
         let content = match kind {
-            0 if datagram.len() == REQUEST_LEN => Content::Request { cookie: *body.first_chunk()? },
-            1 => Content::Cookie { cookie: body.try_into().ok()? },
-            2 => Content::Welcome { limit: only_number(body)? },
+            0 if datagram.len() == REQUEST_LEN => {
+                UdpTransportContent::Request { cookie: *body.first_chunk()? }
+            }
+            1 => UdpTransportContent::Cookie { cookie: body.try_into().ok()? },
+            2 => UdpTransportContent::Welcome { limit: only_number(body)? },
             3 => {
                 let (number, payload) = number(body)?;
                 if payload.is_empty() || payload.len() > MAX_PAYLOAD {
                     return None;
                 }
-                Content::Data { number, payload }
+                UdpTransportContent::Data { number, payload }
             }
             4 => {
                 let (next, flag) = number(body)?;
-                Content::Position { next, is_end: bit(flag)? }
+                UdpTransportContent::Position { next, is_end: bit(flag)? }
             }
             5 => {
                 let (next, rest) = number(body)?;
                 let (limit, flag) = number(rest)?;
-                Content::Ack { next, has_end: bit(flag)?, limit }
+                UdpTransportContent::Ack { next, has_end: bit(flag)?, limit }
             }
-            6 => Content::Missing { number: only_number(body)? },
-            7 => Content::Close { next: only_number(body)? },
+            6 => UdpTransportContent::Missing { number: only_number(body)? },
+            7 => UdpTransportContent::Close { next: only_number(body)? },
             _ => return None,
         };
         Some(Self { id, content })
@@ -86,40 +88,41 @@ impl<'a> Packet<'a> {
     /// Appends the packet to a datagram.
     pub(super) fn write(&self, datagram: &mut Vec<u8>) {
         let kind = match self.content {
-            Content::Request { .. } => 0,
-            Content::Cookie { .. } => 1,
-            Content::Welcome { .. } => 2,
-            Content::Data { .. } => 3,
-            Content::Position { .. } => 4,
-            Content::Ack { .. } => 5,
-            Content::Missing { .. } => 6,
-            Content::Close { .. } => 7,
+            UdpTransportContent::Request { .. } => 0,
+            UdpTransportContent::Cookie { .. } => 1,
+            UdpTransportContent::Welcome { .. } => 2,
+            UdpTransportContent::Data { .. } => 3,
+            UdpTransportContent::Position { .. } => 4,
+            UdpTransportContent::Ack { .. } => 5,
+            UdpTransportContent::Missing { .. } => 6,
+            UdpTransportContent::Close { .. } => 7,
         };
         datagram.extend_from_slice(MAGIC);
         datagram.push(kind);
         let mut push = |number: u64| datagram.extend_from_slice(&number.to_be_bytes());
         push(self.id);
         match self.content {
-            Content::Request { cookie } => {
+            UdpTransportContent::Request { cookie } => {
                 datagram.extend_from_slice(&cookie);
                 datagram.resize(REQUEST_LEN, 0);
             }
-            Content::Cookie { cookie } => datagram.extend_from_slice(&cookie),
-            Content::Welcome { limit } => push(limit),
-            Content::Data { number, payload } => {
+            UdpTransportContent::Cookie { cookie } => datagram.extend_from_slice(&cookie),
+            UdpTransportContent::Welcome { limit } => push(limit),
+            UdpTransportContent::Data { number, payload } => {
                 push(number);
                 datagram.extend_from_slice(payload);
             }
-            Content::Position { next, is_end } => {
+            UdpTransportContent::Position { next, is_end } => {
                 push(next);
                 datagram.push(is_end.into());
             }
-            Content::Ack { next, has_end, limit } => {
+            UdpTransportContent::Ack { next, has_end, limit } => {
                 push(next);
                 push(limit);
                 datagram.push(has_end.into());
             }
-            Content::Missing { number: only } | Content::Close { next: only } => push(only),
+            UdpTransportContent::Missing { number: only }
+            | UdpTransportContent::Close { next: only } => push(only),
         }
     }
 }

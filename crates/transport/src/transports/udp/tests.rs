@@ -1,24 +1,27 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use ::udp::streams::{Connection as _, Datagram, Endpoint as _, Load, Phase, Read, Routed};
+use ::udp::streams::{
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection as _,
+    UdpStreamEndpoint as _, UdpStreamPhase, UdpStreamRead,
+};
 use proptest::prelude::*;
 
-use super::connection::{Connection, Settings};
-use super::endpoint::Listener;
-use super::packet::{Content, MAX_PAYLOAD, Packet};
+use super::connection::{UdpTransportConnection, UdpTransportSettings};
+use super::endpoint::UdpTransportListener;
+use super::packet::{MAX_PAYLOAD, UdpTransportContent, UdpTransportPacket};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1000);
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 2000);
-const SETTINGS: Settings =
-    Settings { rate: 1e7, buffer: 1 << 18, connect_timeout: Duration::from_secs(3) };
+const SETTINGS: UdpTransportSettings =
+    UdpTransportSettings { rate: 1e7, buffer: 1 << 18, connect_timeout: Duration::from_secs(3) };
 const DELAY: Duration = Duration::from_millis(10);
 
 /// Two ends whose datagrams take [`DELAY`], except those that a function of their index drops or
 /// delays.
 struct Pair {
     now: Duration,
-    ends: [Connection; 2],
+    ends: [UdpTransportConnection; 2],
     /// By the time of arrival and the index: the receiver and the datagram.
     under_way: std::collections::BTreeMap<(Duration, usize), (usize, Vec<u8>)>,
     sent: usize,
@@ -28,28 +31,34 @@ struct Pair {
 impl Pair {
     fn connect(fate: impl Fn(usize) -> Option<Duration> + 'static) -> Self {
         let now = Duration::from_secs(7);
-        let mut client = Connection::client(5, SERVER, SETTINGS, now);
-        let mut listener = Listener::new(SETTINGS, &[1; 32]);
+        let mut client = UdpTransportConnection::client(5, SERVER, SETTINGS, now);
+        let mut listener = UdpTransportListener::new(SETTINGS, &[1; 32]);
         let mut request = Vec::new();
         client.poll_transmit(now, &mut request).unwrap();
-        let asked = Datagram { from: CLIENT, bytes: &request, arrived_at: now };
+        let asked = ReceivedDatagram { from: CLIENT, bytes: &request, arrived_at: now };
         // Under load the address has to be proved.
-        let Routed::Answer(cookie) = listener.handle_datagram(now, &asked, Load::Heavy) else {
+        let DatagramRouting::Answer(cookie) =
+            listener.handle_datagram(now, &asked, ListenerLoad::Heavy)
+        else {
             panic!("no cookie")
         };
         assert!(cookie.len() <= request.len());
-        client.handle_datagram(now, &Datagram { from: SERVER, bytes: &cookie, arrived_at: now });
+        client.handle_datagram(
+            now,
+            &ReceivedDatagram { from: SERVER, bytes: &cookie, arrived_at: now },
+        );
         request.clear();
         client.poll_transmit(now, &mut request).unwrap();
-        let asked = Datagram { from: SERVER, bytes: &request, arrived_at: now };
-        let other = listener.handle_datagram(now, &asked, Load::Heavy);
-        assert!(matches!(other, Routed::Answer(_)), "it is the cookie of another address");
-        let asked = Datagram { from: CLIENT, ..asked };
-        let Routed::Accept { id: 5, .. } = listener.handle_datagram(now, &asked, Load::Heavy)
+        let asked = ReceivedDatagram { from: SERVER, bytes: &request, arrived_at: now };
+        let other = listener.handle_datagram(now, &asked, ListenerLoad::Heavy);
+        assert!(matches!(other, DatagramRouting::Answer(_)), "it is the cookie of another address");
+        let asked = ReceivedDatagram { from: CLIENT, ..asked };
+        let DatagramRouting::Accept { id: 5, .. } =
+            listener.handle_datagram(now, &asked, ListenerLoad::Heavy)
         else {
             panic!("not accepted")
         };
-        let server = Connection::server(5, CLIENT, SETTINGS, now);
+        let server = UdpTransportConnection::server(5, CLIENT, SETTINGS, now);
         let fate = Box::new(fate);
         Self { now, ends: [client, server], under_way: [].into(), sent: 0, fate }
     }
@@ -73,7 +82,7 @@ impl Pair {
                 self.now = key.0;
                 let (end, bytes) = self.under_way.remove(&key).unwrap();
                 let from = [SERVER, CLIENT][end];
-                let datagram = Datagram { from, bytes: &bytes, arrived_at: self.now };
+                let datagram = ReceivedDatagram { from, bytes: &bytes, arrived_at: self.now };
                 self.ends[end].handle_datagram(self.now, &datagram);
             }
             _ => {
@@ -97,9 +106,9 @@ impl Pair {
                 self.ends[0].finish(self.now);
             }
             match self.ends[1].read(&mut buffer, self.now) {
-                Ok(Read::Bytes(count)) => read.extend_from_slice(&buffer[..count]),
-                Ok(Read::Nothing) => {}
-                Ok(Read::End) => {
+                Ok(UdpStreamRead::Bytes(count)) => read.extend_from_slice(&buffer[..count]),
+                Ok(UdpStreamRead::Nothing) => {}
+                Ok(UdpStreamRead::End) => {
                     assert!(read == bytes);
                     while !self.ends[0].is_flushed() {
                         self.step();
@@ -108,7 +117,7 @@ impl Pair {
                 }
                 Err(error) => {
                     assert!(read[..] == bytes[..read.len()]);
-                    while self.ends[0].state().phase != Phase::Over {
+                    while self.ends[0].state().phase != UdpStreamPhase::Over {
                         self.step();
                     }
                     let other = self.ends[0].write(b"x", self.now).unwrap_err();
@@ -180,7 +189,7 @@ fn a_receiver_that_does_not_read_stops_the_sender() {
         pair.step();
     }
     assert!(written < SETTINGS.buffer + (2 << 20), "{written}");
-    assert_eq!(pair.ends[1].state().phase, Phase::Open);
+    assert_eq!(pair.ends[1].state().phase, UdpStreamPhase::Open);
 }
 
 proptest! {
@@ -189,19 +198,19 @@ proptest! {
         prop::collection::vec(any::<u8>(), 1..=MAX_PAYLOAD))
     {
         for content in [
-            Content::Request { cookie: [7; 16] },
-            Content::Cookie { cookie: [9; 16] },
-            Content::Welcome { limit: number },
-            Content::Data { number, payload: &bytes },
-            Content::Position { next: number, is_end: flag },
-            Content::Ack { next: number, has_end: flag, limit: id },
-            Content::Missing { number },
-            Content::Close { next: number },
+            UdpTransportContent::Request { cookie: [7; 16] },
+            UdpTransportContent::Cookie { cookie: [9; 16] },
+            UdpTransportContent::Welcome { limit: number },
+            UdpTransportContent::Data { number, payload: &bytes },
+            UdpTransportContent::Position { next: number, is_end: flag },
+            UdpTransportContent::Ack { next: number, has_end: flag, limit: id },
+            UdpTransportContent::Missing { number },
+            UdpTransportContent::Close { next: number },
         ] {
-            let packet = Packet { id, content };
+            let packet = UdpTransportPacket { id, content };
             let mut datagram = Vec::new();
             packet.write(&mut datagram);
-            prop_assert_eq!(Packet::parse(&datagram), Some(packet));
+            prop_assert_eq!(UdpTransportPacket::parse(&datagram), Some(packet));
         }
     }
 
@@ -217,7 +226,7 @@ proptest! {
             bytes.extend_from_slice(&5_u64.to_be_bytes());
             bytes.extend(body);
             let now = pair.now;
-            let datagram = Datagram { from: CLIENT, bytes: &bytes, arrived_at: now };
+            let datagram = ReceivedDatagram { from: CLIENT, bytes: &bytes, arrived_at: now };
             pair.ends[1].handle_datagram(now, &datagram);
             while pair.ends[1].poll_transmit(now, &mut Vec::new()).is_some() {}
             let _ = pair.ends[1].read(&mut [0; 100], now);

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::super::{
-    Connection, Datagram, Endpoint, Load, Phase, Read, Routed, State, Statistics, now,
+    DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint,
+    UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics, now,
 };
 
 /// Bytes that make the connection panic that receives them.
@@ -30,7 +31,7 @@ pub(super) struct Toy {
     name: &'static str,
     id: u64,
     peer: SocketAddr,
-    phase: Phase,
+    phase: UdpStreamPhase,
     /// A datagram to be sent first.
     greeting: Option<u8>,
     to_send: VecDeque<u8>,
@@ -47,10 +48,16 @@ pub(super) struct Toy {
 impl Toy {
     pub(super) fn client(name: &'static str, peer: SocketAddr) -> Self {
         let id = u64::try_from(now().as_nanos()).unwrap();
-        Self::new(name, id, peer, Phase::Connecting, HELLO)
+        Self::new(name, id, peer, UdpStreamPhase::Connecting, HELLO)
     }
 
-    fn new(name: &'static str, id: u64, peer: SocketAddr, phase: Phase, greeting: u8) -> Self {
+    fn new(
+        name: &'static str,
+        id: u64,
+        peer: SocketAddr,
+        phase: UdpStreamPhase,
+        greeting: u8,
+    ) -> Self {
         Self {
             name,
             id,
@@ -95,13 +102,13 @@ fn write(name: &str, id: u64, kind: u8, datagram: &mut Vec<u8>) {
     datagram.push(kind);
 }
 
-impl Connection for Toy {
-    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
+impl UdpStreamConnection for Toy {
+    fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>) {
         assert!(datagram.arrived_at <= now);
         let (id, kind, bytes) = parse(self.name, datagram.bytes).unwrap();
         assert_eq!((id, datagram.from), (self.id, self.peer));
         match kind {
-            WELCOME => self.phase = Phase::Open,
+            WELCOME => self.phase = UdpStreamPhase::Open,
             DATA => {
                 assert_ne!(bytes, POISON);
                 self.received.extend(bytes);
@@ -151,15 +158,15 @@ impl Connection for Toy {
         Some(self.peer)
     }
 
-    fn read(&mut self, to: &mut [u8], _now: Duration) -> io::Result<Read> {
+    fn read(&mut self, to: &mut [u8], _now: Duration) -> io::Result<UdpStreamRead> {
         let len = to.len().min(self.received.len());
         for (place, byte) in to.iter_mut().zip(self.received.drain(..len)) {
             *place = byte;
         }
         match len {
-            0 if self.has_peer_ended || self.is_over() => Ok(Read::End),
-            0 => Ok(Read::Nothing),
-            len => Ok(Read::Bytes(len)),
+            0 if self.has_peer_ended || self.is_over() => Ok(UdpStreamRead::End),
+            0 => Ok(UdpStreamRead::Nothing),
+            len => Ok(UdpStreamRead::Bytes(len)),
         }
     }
 
@@ -182,9 +189,9 @@ impl Connection for Toy {
         self.is_closed = true;
     }
 
-    fn state(&self) -> State {
-        State {
-            phase: if self.is_over() { Phase::Over } else { self.phase },
+    fn state(&self) -> UdpStreamState {
+        UdpStreamState {
+            phase: if self.is_over() { UdpStreamPhase::Over } else { self.phase },
             is_readable: !self.received.is_empty() || self.has_peer_ended,
             is_writable: self.to_send.len() < ROOM / 2,
         }
@@ -198,8 +205,8 @@ impl Connection for Toy {
         self.peer
     }
 
-    fn statistics(&self) -> Statistics {
-        Statistics::default()
+    fn statistics(&self) -> UdpStreamStatistics {
+        UdpStreamStatistics::default()
     }
 }
 
@@ -214,26 +221,32 @@ impl ToyEndpoint {
     }
 }
 
-impl Endpoint for ToyEndpoint {
+impl UdpStreamEndpoint for ToyEndpoint {
     fn protocol(&self) -> &'static str {
         self.name
     }
 
-    fn handle_datagram(&mut self, _now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed {
+    fn handle_datagram(
+        &mut self,
+        _now: Duration,
+        datagram: &ReceivedDatagram<'_>,
+        load: ListenerLoad,
+    ) -> DatagramRouting {
         match parse(self.name, datagram.bytes) {
-            Some((id, HELLO, _)) if load == Load::Full => {
+            Some((id, HELLO, _)) if load == ListenerLoad::Full => {
                 let mut refusal = Vec::new();
                 write(self.name, id, REFUSAL, &mut refusal);
-                Routed::Refuse { answer: refusal, why: "there is no room" }
+                DatagramRouting::Refuse { answer: refusal, why: "there is no room" }
             }
             Some((id, HELLO, _)) => {
                 assert!(self.ids.insert(id));
-                let connection = Toy::new(self.name, id, datagram.from, Phase::Open, WELCOME);
-                Routed::Accept { id, connection: Box::new(connection) }
+                let connection =
+                    Toy::new(self.name, id, datagram.from, UdpStreamPhase::Open, WELCOME);
+                DatagramRouting::Accept { id, connection: Box::new(connection) }
             }
-            Some((id, ..)) if self.ids.contains(&id) => Routed::To(id),
-            Some(_) => Routed::Nothing,
-            None => Routed::NotMine,
+            Some((id, ..)) if self.ids.contains(&id) => DatagramRouting::To(id),
+            Some(_) => DatagramRouting::Nothing,
+            None => DatagramRouting::NotMine,
         }
     }
 

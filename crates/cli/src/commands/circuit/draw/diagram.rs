@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use circuit::{Circuit, FIRST_INPUT, Kind, ONE, ZERO};
+use circuit::{Circuit, FIRST_INPUT, GateKind, ONE, ZERO};
 
 /// The distances of columns and rows, in pixels.
 const COLUMN: f64 = 90.0;
 const ROW: f64 = 34.0;
 
 /// A gate, an input or an output.
-struct Node {
+struct DiagramNode {
     label: String,
     class: &'static str,
     column: u32,
@@ -21,7 +21,8 @@ struct Node {
 /// Draws it.
 pub(super) fn svg(circuit: &Circuit) -> String {
     let nodes = nodes(circuit);
-    let place = |node: &Node| (60.0 + COLUMN * f64::from(node.column), 30.0 + ROW * node.row);
+    let place =
+        |node: &DiagramNode| (60.0 + COLUMN * f64::from(node.column), 30.0 + ROW * node.row);
     let extent = |of: fn((f64, f64)) -> f64| nodes.iter().map(|n| of(place(n))).fold(0.0, f64::max);
     let (width, height) = (extent(|at| at.0) + 60.0, extent(|at| at.1) + 30.0);
     let mut svg = format!(
@@ -65,16 +66,17 @@ pub(super) fn svg(circuit: &Circuit) -> String {
 }
 
 /// The constants that are read, the inputs, the gates and the outputs, with their places.
-fn nodes(circuit: &Circuit) -> Vec<Node> {
-    let mut nodes: Vec<Node> = Vec::new();
+fn nodes(circuit: &Circuit) -> Vec<DiagramNode> {
+    let mut nodes: Vec<DiagramNode> = Vec::new();
     // The node of each wire.
     let mut node_of = vec![usize::MAX; circuit.wires() as usize];
     let is_read = |wire| {
         let reads =
-            |gate: circuit::Gate| gate.a == wire || (gate.b == wire && gate.kind == Kind::And);
+            |gate: circuit::Gate| gate.a == wire || (gate.b == wire && gate.kind == GateKind::And);
         circuit.outputs().contains(&wire) || circuit.gates().any(reads)
     };
-    let source = |label: String| Node { label, class: "input", column: 0, row: 0.0, from: vec![] };
+    let source =
+        |label: String| DiagramNode { label, class: "input", column: 0, row: 0.0, from: vec![] };
     for constant in [ZERO, ONE].into_iter().filter(|&constant| is_read(constant)) {
         node_of[constant as usize] = nodes.len();
         nodes.push(source(constant.to_string()));
@@ -87,20 +89,26 @@ fn nodes(circuit: &Circuit) -> Vec<Node> {
     }
     for (wire, gate) in (circuit.first_gate()..).zip(circuit.gates()) {
         let (label, class, inputs) = match (gate.kind, gate.b) {
-            (Kind::And, _) => ("AND", "and", vec![gate.a, gate.b]),
-            (Kind::Xor, ONE) => ("INV", "linear", vec![gate.a]),
-            (Kind::Xor, ZERO) => ("copy", "linear", vec![gate.a]),
-            (Kind::Xor, _) => ("XOR", "linear", vec![gate.a, gate.b]),
+            (GateKind::And, _) => ("AND", "and", vec![gate.a, gate.b]),
+            (GateKind::Xor, ONE) => ("INV", "linear", vec![gate.a]),
+            (GateKind::Xor, ZERO) => ("copy", "linear", vec![gate.a]),
+            (GateKind::Xor, _) => ("XOR", "linear", vec![gate.a, gate.b]),
         };
         let from: Vec<usize> = inputs.into_iter().map(|wire| node_of[wire as usize]).collect();
         let column = from.iter().map(|&from| nodes[from].column + 1).max().unwrap_or(1);
         node_of[wire as usize] = nodes.len();
-        nodes.push(Node { label: label.to_owned(), class, column, row: 0.0, from });
+        nodes.push(DiagramNode { label: label.to_owned(), class, column, row: 0.0, from });
     }
     let last = nodes.iter().map(|node| node.column + 1).max().unwrap_or(1);
     for (i, &wire) in circuit.outputs().iter().enumerate() {
         let from = vec![node_of[wire as usize]];
-        nodes.push(Node { label: format!("o{i}"), class: "output", column: last, row: 0.0, from });
+        nodes.push(DiagramNode {
+            label: format!("o{i}"),
+            class: "output",
+            column: last,
+            row: 0.0,
+            from,
+        });
     }
     set_rows(&mut nodes, last);
     nodes
@@ -108,7 +116,7 @@ fn nodes(circuit: &Circuit) -> Vec<Node> {
 
 /// Puts the nodes of each column one below the other, in the order of what they read, the columns
 /// centred.
-fn set_rows(nodes: &mut [Node], last: u32) {
+fn set_rows(nodes: &mut [DiagramNode], last: u32) {
     let mut columns = vec![Vec::new(); last as usize + 1];
     for (i, node) in nodes.iter().enumerate() {
         columns[node.column as usize].push(i);

@@ -1,9 +1,9 @@
 //! The number of gates at each AND-depth.
 
-use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
-use circuit::{Circuit, Kind};
+use chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel, CurveMarks};
+use circuit::{Circuit, GateKind};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The most points of a curve; of more depths, neighbours are one point.
 const MAX_POINTS: usize = 500;
@@ -12,7 +12,7 @@ const MAX_POINTS: usize = 500;
 ///
 /// # Errors
 /// If the graphics library fails.
-pub(super) fn svg(name: &str, circuit: &Circuit) -> Result<String, Failure> {
+pub(super) fn svg(name: &str, circuit: &Circuit) -> Result<String, CommandFailure> {
     let widths = widths(circuit);
     let group = widths.len().div_ceil(MAX_POINTS).max(1);
     let curve = |name: &str, nth, of: fn(&[u32; 2]) -> u32| {
@@ -21,26 +21,29 @@ pub(super) fn svg(name: &str, circuit: &Circuit) -> Result<String, Failure> {
             sum / f64::from(u32::try_from(group.len()).unwrap_or(1))
         };
         let depths = (0..).step_by(group).map(|depth: u32| f64::from(depth));
-        Curve {
+        ChartCurve {
             name: name.to_owned(),
-            colour: Colour::Nth(nth),
+            colour: ChartColor::Nth(nth),
             points: depths.zip(widths.chunks(group).map(mean)).collect(),
-            marks: Marks::None,
-            ..Curve::default()
+            marks: CurveMarks::None,
+            ..ChartCurve::default()
         }
     };
     let curves =
         vec![curve("AND", 1, |[ands, _]| *ands), curve("XOR and INV", 0, |[_, linear]| *linear)];
-    let panel = Panel {
+    let panel = ChartPanel {
         title: String::new(),
-        x: Axis::whole("AND-depth", 0..=u32::try_from(widths.len()).unwrap_or(u32::MAX)),
-        y: Axis::by_span("gates", curves.iter().flat_map(Curve::values)),
+        x: ChartAxis::for_integers(
+            "AND-depth",
+            0..=u32::try_from(widths.len()).unwrap_or(u32::MAX),
+        ),
+        y: ChartAxis::auto_scaled("gates", curves.iter().flat_map(ChartCurve::values)),
         curves,
     };
     let counts = circuit.counts();
     let note = format!("{} AND, {} XOR, {} INV", counts.ands, counts.xors, counts.nots);
     let chart = Chart { title: name.to_owned(), note, panels: vec![panel], ..Chart::default() };
-    chart.svg().map_err(|error| Failure::Failed(format!("cannot draw the circuit: {error}")))
+    chart.svg().map_err(|error| CommandFailure::Failed(format!("cannot draw the circuit: {error}")))
 }
 
 /// The ANDs and the linear gates of each depth: the number of ANDs on the longest path from the
@@ -50,7 +53,7 @@ fn widths(circuit: &Circuit) -> Vec<[u32; 2]> {
     let mut depths = vec![0; circuit.first_gate() as usize];
     for gate in circuit.gates() {
         let depth: usize = depths[gate.a as usize].max(depths[gate.b as usize]);
-        let is_and = gate.kind == Kind::And;
+        let is_and = gate.kind == GateKind::And;
         if depth == widths.len() {
             widths.push([0; 2]);
         }

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use circuit::{bits, generate};
-use compute::Role;
+use compute::ComputeRole;
 use sha2::{Digest, Sha256};
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The bits of a number.
 pub(super) const NUMBER_BITS: u32 = 64;
@@ -21,24 +21,28 @@ pub(super) const NUMBER_BITS: u32 = 64;
 const DIGEST_BITS: u32 = 62;
 
 /// The set of this party.
-pub(super) struct OwnSet {
+pub(super) struct PsiOwnSet {
     values: BTreeMap<u64, String>,
-    role: Role,
+    role: ComputeRole,
     size: usize,
 }
 
-impl OwnSet {
+impl PsiOwnSet {
     /// The set of these values, at most `size`.
     ///
     /// # Errors
     /// If there are more.
-    pub(super) fn new(values: BTreeSet<String>, role: Role, size: usize) -> Result<Self, Failure> {
+    pub(super) fn new(
+        values: BTreeSet<String>,
+        role: ComputeRole,
+        size: usize,
+    ) -> Result<Self, CommandFailure> {
         if values.len() > size {
             let message = format!(
                 "there are {} values, more than --rows {size}: give more rows at both parties",
                 values.len()
             );
-            return Err(Failure::Usage(message));
+            return Err(CommandFailure::Usage(message));
         }
         let values = values.into_iter().map(|value| (number(&value), value)).collect();
         Ok(Self { values, role, size })
@@ -54,17 +58,17 @@ impl OwnSet {
     ///
     /// # Errors
     /// If the system gives no random bytes.
-    pub(super) fn input(&self) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let random = |error: RandomError| Failure::Failed(error.to_string());
-        let mut generator = Generator::seeded().map_err(random)?;
-        let tag: u64 = if self.role == Role::Garbler { 0b10 } else { 0b11 };
+    pub(super) fn input(&self) -> Result<Zeroizing<Vec<u8>>, CommandFailure> {
+        let random = |error: RandomError| CommandFailure::Failed(error.to_string());
+        let mut generator = RandomGenerator::seeded().map_err(random)?;
+        let tag: u64 = if self.role == ComputeRole::Garbler { 0b10 } else { 0b11 };
         let mut numbers: BTreeSet<u64> = self.values.keys().copied().collect();
         while numbers.len() < self.size {
             let filling = u64::from_le_bytes(generator.array().map_err(random)?);
             numbers.insert(tagged(tag, filling));
         }
         let mut input: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        if self.role == Role::Garbler {
+        if self.role == ComputeRole::Garbler {
             let mut order: Vec<usize> = (0..self.size).collect();
             for last in (1..self.size).rev() {
                 let drawn = u128::from_le_bytes(generator.array().map_err(random)?);
@@ -77,7 +81,7 @@ impl OwnSet {
     }
 
     /// The values of the numbers that are not 0, in ascending order.
-    pub(super) fn named(&self, numbers: &[u8]) -> Vec<String> {
+    pub(super) fn values_of(&self, numbers: &[u8]) -> Vec<String> {
         let found = parse(numbers).filter_map(|number| self.values.get(&number));
         let found: BTreeSet<&String> = found.collect();
         found.into_iter().cloned().collect()
@@ -110,15 +114,15 @@ fn tagged(tag: u64, number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn set(values: &[&str], role: Role, size: usize) -> OwnSet {
+    fn set(values: &[&str], role: ComputeRole, size: usize) -> PsiOwnSet {
         let values = values.iter().map(|&value| value.to_owned()).collect();
-        OwnSet::new(values, role, size).unwrap()
+        PsiOwnSet::new(values, role, size).unwrap()
     }
 
     #[test]
     fn inputs_are_full_sorted_and_of_two_kinds() {
         let values = ["a", "b", "c"];
-        let inputs = [Role::Garbler, Role::Evaluator].map(|role| {
+        let inputs = [ComputeRole::Garbler, ComputeRole::Evaluator].map(|role| {
             let input = set(&values, role, 5).input().unwrap();
             let numbers: Vec<u64> = parse(&input[..40]).collect();
             assert!(numbers.is_sorted_by(|a, b| a < b));
@@ -132,17 +136,17 @@ mod tests {
 
     #[test]
     fn numbers_get_their_values_again() {
-        let set = set(&["x", "y", "z"], Role::Evaluator, 4);
+        let set = set(&["x", "y", "z"], ComputeRole::Evaluator, 4);
         let numbers = [number("z"), 0, number("other"), number("x")];
         let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-        assert_eq!(set.named(&bytes), ["x", "z"]);
-        assert_eq!(set.named(&sorted(&bytes)), ["x", "z"]);
+        assert_eq!(set.values_of(&bytes), ["x", "z"]);
+        assert_eq!(set.values_of(&sorted(&bytes)), ["x", "z"]);
         assert_eq!(set.len(), 3);
     }
 
     #[test]
     fn too_many_values_are_refused() {
         let values = ["a", "b"].map(str::to_owned).into_iter().collect();
-        assert!(OwnSet::new(values, Role::Garbler, 1).is_err());
+        assert!(PsiOwnSet::new(values, ComputeRole::Garbler, 1).is_err());
     }
 }

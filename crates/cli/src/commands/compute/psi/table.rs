@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The different values of a column, without spaces around them; empty ones are left out.
 ///
 /// # Errors
 /// If the file cannot be read, or has no such column.
-pub(super) fn column(path: &Path, name: &str, delimiter: u8) -> Result<BTreeSet<String>, Failure> {
+pub(super) fn column(
+    path: &Path,
+    name: &str,
+    delimiter: u8,
+) -> Result<BTreeSet<String>, CommandFailure> {
     let wrong = |error: &csv::Error| {
         let path = path.display();
-        Failure::Usage(match error.kind() {
+        CommandFailure::Usage(match error.kind() {
             csv::ErrorKind::Utf8 { pos, .. } => {
                 let line = pos.as_ref().map_or(1, csv::Position::line);
                 format!("{path}: line {line} is not in UTF-8: convert it, with iconv for example")
@@ -20,13 +24,14 @@ pub(super) fn column(path: &Path, name: &str, delimiter: u8) -> Result<BTreeSet<
             _ => format!("{path}: {error}"),
         })
     };
-    let file = std::fs::File::open(path).map_err(|error| Failure::reading(path, &error))?;
+    let file = std::fs::File::open(path).map_err(|error| CommandFailure::reading(path, &error))?;
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
     let header = reader.headers().map_err(|error| wrong(&error))?;
     let Some(at) = header.iter().position(|column| column.trim() == name) else {
         let columns: Vec<&str> = header.iter().collect();
         let (path, columns) = (path.display(), columns.join(", "));
-        let missing = Failure::Usage(format!("{path}: no column {name}; there are {columns}"));
+        let missing =
+            CommandFailure::Usage(format!("{path}: no column {name}; there are {columns}"));
         return Err(match header.len() {
             1 => missing.and("--delimiter says which character is between them"),
             _ => missing,

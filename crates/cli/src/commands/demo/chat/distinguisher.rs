@@ -6,7 +6,7 @@ use mix::Mailbox;
 
 /// What the proxy has had of a member while it did one thing.
 #[derive(Default)]
-pub(super) struct Updates {
+pub(super) struct ObservedUpdates {
     /// The updates: what the member has added to the slots.
     pub(super) mailboxes: Vec<Mailbox>,
     /// The different lengths of its messages.
@@ -18,7 +18,7 @@ pub(super) struct Updates {
 /// Below this a test says that there is something to tell: once in a million times it is wrong.
 pub(super) const LEAST_P: f64 = 1e-6;
 
-impl Updates {
+impl ObservedUpdates {
     /// All bytes of the updates.
     pub(super) fn len(&self) -> usize {
         self.mailboxes.iter().map(|update| update.as_bytes().len()).sum()
@@ -74,7 +74,7 @@ impl Updates {
 }
 
 /// The probability that bytes of one source are as differently distributed as those of all these.
-pub(super) fn difference_p(all: &[&Updates]) -> f64 {
+pub(super) fn difference_p(all: &[&ObservedUpdates]) -> f64 {
     let counts: Vec<[u64; 256]> = all.iter().map(|updates| updates.byte_counts()).collect();
     let totals: Vec<f64> = counts.iter().map(|counts| to_f64(counts.iter().sum())).collect();
     let total: f64 = totals.iter().sum();
@@ -119,13 +119,13 @@ fn to_f64(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use mix::Shape;
+    use mix::MailboxShape;
 
     use super::*;
 
     /// Updates of random bytes; `change` makes each into what a broken engine sends.
-    fn updates(seed: u64, change: impl Fn(&mut Mailbox)) -> Updates {
-        let shape = Shape::new(8, 2, 1, 7, 256).unwrap();
+    fn updates(seed: u64, change: impl Fn(&mut Mailbox)) -> ObservedUpdates {
+        let shape = MailboxShape::new(8, 2, 1, 7, 256).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
         let update = |_| {
             let mut update = Mailbox::new(&shape);
@@ -133,7 +133,7 @@ mod tests {
             change(&mut update);
             update
         };
-        Updates { mailboxes: (0..40).map(update).collect(), ..Updates::default() }
+        ObservedUpdates { mailboxes: (0..40).map(update).collect(), ..ObservedUpdates::default() }
     }
 
     #[test]

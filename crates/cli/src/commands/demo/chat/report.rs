@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use mix::wire::Terms;
+use mix::wire::MixTerms;
 use serde::Serialize;
 
-use super::distinguisher::{LEAST_P, Updates, difference_p};
-use super::{NAMES, Said};
+use super::distinguisher::{LEAST_P, ObservedUpdates, difference_p};
+use super::{NAMES, ScriptLineResult};
 use crate::console;
-use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::failure::CommandFailure;
+use crate::table::{ColumnAlignment, aligned};
 
 /// The contents of the report.
-pub(super) struct Report {
-    pub(super) terms: Terms,
+pub(super) struct DemoChatReport {
+    pub(super) terms: MixTerms,
     /// How long it took until all members took part.
     pub(super) members: Duration,
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<ScriptLineResult>,
     /// What alice did, and what the proxy had of it.
-    pub(super) deeds: Vec<(&'static str, Updates)>,
+    pub(super) actions: Vec<(&'static str, ObservedUpdates)>,
     pub(super) took: Duration,
 }
 
 #[derive(Serialize)]
-struct Document {
+struct DemoChatDocument {
     engine: &'static str,
     slots: usize,
     slot_bytes: usize,
     /// Until all members took part.
     members_ms: f64,
     seconds: f64,
-    said: Vec<SaidDocument>,
+    said: Vec<ScriptLineDocument>,
     /// What the proxy had while alice did each of these.
-    seen: Vec<SeenDocument>,
+    seen: Vec<ObservedUpdatesDocument>,
     /// The probability that the bytes of these are as different by chance.
     difference_p: f64,
     /// Whether message lengths are the same, and no test finds a difference.
@@ -41,7 +41,7 @@ struct Document {
 }
 
 #[derive(Serialize)]
-struct SaidDocument {
+struct ScriptLineDocument {
     from: &'static str,
     to: &'static str,
     text: &'static str,
@@ -50,7 +50,7 @@ struct SaidDocument {
 }
 
 #[derive(Serialize)]
-struct SeenDocument {
+struct ObservedUpdatesDocument {
     alice: &'static str,
     updates: usize,
     bytes: usize,
@@ -61,12 +61,12 @@ struct SeenDocument {
     slots_p: f64,
 }
 
-impl Report {
+impl DemoChatReport {
     /// Prints the report as text.
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print(&self) -> Result<(), Failure> {
+    pub(super) fn print(&self) -> Result<(), CommandFailure> {
         let text = format!(
             "{}\n{}\n{}\n{}",
             self.summary(),
@@ -81,16 +81,16 @@ impl Report {
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print_json(&self) -> Result<(), Failure> {
+    pub(super) fn print_json(&self) -> Result<(), CommandFailure> {
         let shape = self.terms.shape();
-        console::print_json(&Document {
+        console::print_json(&DemoChatDocument {
             engine: "ot",
             slots: shape.slots(),
             slot_bytes: shape.slot_len(),
             members_ms: ms(self.members),
             seconds: self.took.as_secs_f64(),
             said: self.said.iter().map(said).collect(),
-            seen: self.deeds.iter().map(|(alice, updates)| self.seen(alice, updates)).collect(),
+            seen: self.actions.iter().map(|(alice, updates)| self.seen(alice, updates)).collect(),
             difference_p: self.difference_p(),
             is_unlinkable: self.is_unlinkable(),
         })
@@ -100,7 +100,7 @@ impl Report {
     ///
     /// # Errors
     /// If something is not.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandFailure> {
         let wrong = if !self.said.iter().all(|said| said.is_right) {
             "a line has not arrived as it was said"
         } else if !self.is_unlinkable() {
@@ -108,24 +108,24 @@ impl Report {
         } else {
             return Ok(());
         };
-        Err(Failure::Failed(format!("{wrong}; please report this with the whole output")))
+        Err(CommandFailure::Failed(format!("{wrong}; please report this with the whole output")))
     }
 
     fn difference_p(&self) -> f64 {
-        let all: Vec<&Updates> = self.deeds.iter().map(|(_, updates)| updates).collect();
+        let all: Vec<&ObservedUpdates> = self.actions.iter().map(|(_, updates)| updates).collect();
         difference_p(&all)
     }
 
     fn is_unlinkable(&self) -> bool {
         let (slots, slot_len) = (self.terms.shape().slots(), self.terms.shape().slot_len());
-        let is_noise = |updates: &Updates| {
+        let is_noise = |updates: &ObservedUpdates| {
             updates.changed_slots(slot_len) == (slots, slots)
                 && updates.bytes_p() > LEAST_P
                 && updates.slots_p(slot_len) > LEAST_P
                 && updates.lengths.len() == 1
-                && updates.lengths == self.deeds[0].1.lengths
+                && updates.lengths == self.actions[0].1.lengths
         };
-        self.deeds.iter().all(|(_, updates)| is_noise(updates)) && self.difference_p() > LEAST_P
+        self.actions.iter().all(|(_, updates)| is_noise(updates)) && self.difference_p() > LEAST_P
     }
 
     fn summary(&self) -> String {
@@ -141,14 +141,20 @@ impl Report {
 
     fn conversation(&self) -> String {
         let head = ["from", "to", "text", "arrived", "acknowledged"].map(str::to_owned);
-        let row = |said: &Said| {
+        let row = |said: &ScriptLineResult| {
             let arrived = if said.is_right { "yes" } else { "NO" };
             let took = format!("{:.0} ms", ms(said.took));
             let [from, to, text] = [said.from, said.to, said.text].map(str::to_owned);
             [from, to, text, arrived.to_owned(), took]
         };
         let rows: Vec<_> = [head].into_iter().chain(self.said.iter().map(row)).collect();
-        let sides = [Side::Left, Side::Left, Side::Left, Side::Left, Side::Right];
+        let sides = [
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+        ];
         aligned(&sides, &rows)
     }
 
@@ -163,7 +169,7 @@ impl Report {
             "p of bytes",
             "p of slots",
         ];
-        let row = |deed: &(&'static str, Updates)| {
+        let row = |deed: &(&'static str, ObservedUpdates)| {
             let (alice, updates) = deed;
             let seen = self.seen(alice, updates);
             let lengths: Vec<String> = seen
@@ -186,9 +192,9 @@ impl Report {
             ]
         };
         let rows: Vec<_> =
-            [head.map(str::to_owned)].into_iter().chain(self.deeds.iter().map(row)).collect();
-        let mut sides = [Side::Right; 8];
-        sides[0] = Side::Left;
+            [head.map(str::to_owned)].into_iter().chain(self.actions.iter().map(row)).collect();
+        let mut sides = [ColumnAlignment::Right; 8];
+        sides[0] = ColumnAlignment::Left;
         format!("What the proxy has of alice\n\n{}", aligned(&sides, &rows))
     }
 
@@ -207,9 +213,9 @@ impl Report {
         )
     }
 
-    fn seen(&self, alice: &'static str, updates: &Updates) -> SeenDocument {
+    fn seen(&self, alice: &'static str, updates: &ObservedUpdates) -> ObservedUpdatesDocument {
         let slot_len = self.terms.shape().slot_len();
-        SeenDocument {
+        ObservedUpdatesDocument {
             alice,
             updates: updates.mailboxes.len(),
             bytes: updates.len(),
@@ -222,9 +228,9 @@ impl Report {
     }
 }
 
-fn said(said: &Said) -> SaidDocument {
-    let Said { from, to, text, is_right, took } = said;
-    SaidDocument { from, to, text, arrived: *is_right, ms: ms(*took) }
+fn said(said: &ScriptLineResult) -> ScriptLineDocument {
+    let ScriptLineResult { from, to, text, is_right, took } = said;
+    ScriptLineDocument { from, to, text, arrived: *is_right, ms: ms(*took) }
 }
 
 fn ms(time: Duration) -> f64 {

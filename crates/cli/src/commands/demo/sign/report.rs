@@ -7,41 +7,41 @@ use keys::RsaPublicKey;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::super::report::{FileDocument, hex};
+use super::super::report::{DemoFileDocument, hex};
 use super::memory_scan::MemoryScan;
-use super::theft::{Attempts, Theft};
-use super::verifier::Verifier;
-use super::{Document, MODULUS_BITS, Signature};
+use super::theft::{ShareTheft, TheftAttempts};
+use super::verifier::DemoSignatureVerifier;
+use super::{DemoMessage, DemoSignature, MODULUS_BITS};
 use crate::console;
-use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::failure::CommandFailure;
+use crate::table::{ColumnAlignment, aligned};
 
 /// The contents of the report.
-pub(super) struct Report<'a> {
-    pub(super) document: &'a Document,
-    pub(super) verifier: &'a Verifier<'a>,
+pub(super) struct DemoSignReport<'a> {
+    pub(super) document: &'a DemoMessage,
+    pub(super) verifier: &'a DemoSignatureVerifier<'a>,
     /// How long it took to make the key, to split it, and to move it.
     pub(super) generation: Duration,
     pub(super) split: Duration,
     pub(super) refresh: Duration,
     /// Those of the old group, and of the new one.
-    pub(super) signatures: [Vec<Signature>; 2],
+    pub(super) signatures: [Vec<DemoSignature>; 2],
     /// The public key, of both groups.
     pub(super) key: &'a RsaPublicKey,
     /// The number of epochs that follow from the public key.
     pub(super) epochs: u64,
-    pub(super) theft: Theft,
+    pub(super) theft: ShareTheft,
     /// The shares of old servers that are in memory before the refresh, and after it.
     pub(super) before_refresh: MemoryScan,
     pub(super) after_refresh: MemoryScan,
 }
 
-impl Report<'_> {
+impl DemoSignReport<'_> {
     /// Prints the report as text.
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print(&self) -> Result<(), Failure> {
+    pub(super) fn print(&self) -> Result<(), CommandFailure> {
         let text = [self.summary(), self.steps(), self.checks(), self.explanation()];
         console::print(text.join("\n").trim_end().as_bytes())
     }
@@ -50,7 +50,7 @@ impl Report<'_> {
     ///
     /// # Errors
     /// If standard output cannot be written to.
-    pub(super) fn print_json(&self) -> Result<(), Failure> {
+    pub(super) fn print_json(&self) -> Result<(), CommandFailure> {
         console::print_json(&self.json())
     }
 
@@ -58,7 +58,7 @@ impl Report<'_> {
     ///
     /// # Errors
     /// If something is not.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandFailure> {
         let all_valid = self.signatures.iter().flatten().all(|signature| signature.is_valid);
         let wrong = if !all_valid {
             "a signature is wrong"
@@ -75,11 +75,11 @@ impl Report<'_> {
         } else {
             return Ok(());
         };
-        Err(Failure::Failed(format!("{wrong}; please report this with the whole output")))
+        Err(CommandFailure::Failed(format!("{wrong}; please report this with the whole output")))
     }
 
     fn summary(&self) -> String {
-        let Document { description, content } = self.document;
+        let DemoMessage { description, content } = self.document;
         format!(
             "Four servers, of which any two sign with one RSA key of {MODULUS_BITS} bits, and four \
              others,\nto which the key moves: all in this process\n\n\
@@ -105,11 +105,11 @@ impl Report<'_> {
             row("refresh: move the key to four other servers", self.refresh, String::new()),
             row("sign with each two of these, one signature", median(new), verified(new)),
         ];
-        aligned(&[Side::Left, Side::Right, Side::Left], &rows)
+        aligned(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Left], &rows)
     }
 
     fn checks(&self) -> String {
-        let Theft { across_groups, in_one_group } = &self.theft;
+        let ShareTheft { across_groups, in_one_group } = &self.theft;
         let [before, after] = [&self.before_refresh, &self.after_refresh];
         let rows = [
             ("headers of epochs that the public key verifies", self.epochs.to_string()),
@@ -120,7 +120,7 @@ impl Report<'_> {
         ];
         let rows = [("check", "result".into())].into_iter().chain(rows);
         let rows: Vec<_> = rows.map(|(check, result)| [check.to_owned(), result]).collect();
-        aligned(&[Side::Left, Side::Right], &rows)
+        aligned(&[ColumnAlignment::Left, ColumnAlignment::Right], &rows)
     }
 
     fn explanation(&self) -> String {
@@ -139,11 +139,11 @@ impl Report<'_> {
         )
     }
 
-    fn json(&self) -> JsonReport<'_> {
-        let Document { description, content } = self.document;
+    fn json(&self) -> DemoSignDocument<'_> {
+        let DemoMessage { description, content } = self.document;
         let [old, new] = &self.signatures;
-        JsonReport {
-            file: FileDocument {
+        DemoSignDocument {
+            file: DemoFileDocument {
                 name: description,
                 bytes: content.len() as u64,
                 sha256: hex(&Sha256::digest(content)),
@@ -154,34 +154,34 @@ impl Report<'_> {
             generate_seconds: self.generation.as_secs_f64(),
             split_seconds: self.split.as_secs_f64(),
             refresh_seconds: self.refresh.as_secs_f64(),
-            old_group: old.iter().map(SignatureDocument::of).collect(),
-            new_group: new.iter().map(SignatureDocument::of).collect(),
+            old_group: old.iter().map(DemoSignatureDocument::of).collect(),
+            new_group: new.iter().map(DemoSignatureDocument::of).collect(),
             signed_epochs: self.epochs,
-            old_shares: SharesDocument {
+            old_shares: OldSharesDocument {
                 count: self.before_refresh.sought,
                 in_memory_before_refresh: self.before_refresh.found.len(),
                 in_memory_after_refresh: self.after_refresh.found.len(),
                 bytes_searched: self.after_refresh.bytes,
             },
-            across_groups: AttemptsDocument::of(&self.theft.across_groups),
-            in_one_group: AttemptsDocument::of(&self.theft.in_one_group),
+            across_groups: TheftAttemptsDocument::of(&self.theft.across_groups),
+            in_one_group: TheftAttemptsDocument::of(&self.theft.in_one_group),
         }
     }
 }
 
 /// The median time of a signature.
-fn median(signatures: &[Signature]) -> Duration {
+fn median(signatures: &[DemoSignature]) -> Duration {
     let mut times: Vec<_> = signatures.iter().map(|signature| signature.duration).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn verified(signatures: &[Signature]) -> String {
+fn verified(signatures: &[DemoSignature]) -> String {
     let valid = signatures.iter().filter(|signature| signature.is_valid).count();
     of(valid, signatures.len()) + " OK"
 }
 
-fn of_pairs(attempts: &Attempts) -> String {
+fn of_pairs(attempts: &TheftAttempts) -> String {
     of(attempts.signed, attempts.pairs)
 }
 
@@ -191,8 +191,8 @@ fn of(part: usize, all: usize) -> String {
 
 /// What `--json` prints. Servers are counted from 0 in each group.
 #[derive(Serialize)]
-struct JsonReport<'a> {
-    file: FileDocument<'a>,
+struct DemoSignDocument<'a> {
+    file: DemoFileDocument<'a>,
     modulus_bits: u32,
     /// PEM.
     public_key: String,
@@ -201,26 +201,26 @@ struct JsonReport<'a> {
     generate_seconds: f64,
     split_seconds: f64,
     refresh_seconds: f64,
-    old_group: Vec<SignatureDocument>,
-    new_group: Vec<SignatureDocument>,
+    old_group: Vec<DemoSignatureDocument>,
+    new_group: Vec<DemoSignatureDocument>,
     /// The epochs whose headers the public key verifies; 0 if one does not follow the other.
     signed_epochs: u64,
-    old_shares: SharesDocument,
+    old_shares: OldSharesDocument,
     /// Attempts with the shares of one old and one new server.
-    across_groups: AttemptsDocument,
+    across_groups: TheftAttemptsDocument,
     /// Attempts with the shares of two servers of one group.
-    in_one_group: AttemptsDocument,
+    in_one_group: TheftAttemptsDocument,
 }
 
 #[derive(Serialize)]
-struct SignatureDocument {
+struct DemoSignatureDocument {
     servers: Vec<u8>,
     seconds: f64,
     valid: bool,
 }
 
-impl SignatureDocument {
-    fn of(signature: &Signature) -> Self {
+impl DemoSignatureDocument {
+    fn of(signature: &DemoSignature) -> Self {
         Self {
             servers: signature.signers.iter().map(|server| server.0).collect(),
             seconds: signature.duration.as_secs_f64(),
@@ -230,7 +230,7 @@ impl SignatureDocument {
 }
 
 #[derive(Serialize)]
-struct SharesDocument {
+struct OldSharesDocument {
     count: usize,
     in_memory_before_refresh: usize,
     in_memory_after_refresh: usize,
@@ -238,16 +238,16 @@ struct SharesDocument {
 }
 
 #[derive(Serialize)]
-struct AttemptsDocument {
+struct TheftAttemptsDocument {
     pairs: usize,
     products: usize,
     /// The pairs that made a signature.
     signed: usize,
 }
 
-impl AttemptsDocument {
-    fn of(attempts: &Attempts) -> Self {
-        let Attempts { pairs, products, signed } = *attempts;
+impl TheftAttemptsDocument {
+    fn of(attempts: &TheftAttempts) -> Self {
+        let TheftAttempts { pairs, products, signed } = *attempts;
         Self { pairs, products, signed }
     }
 }

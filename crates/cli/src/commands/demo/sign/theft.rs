@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use keys::rsa::{Encoding, PUBLIC_EXPONENT};
-use quorum::in_process::WholeGroup;
-use quorum::refresh::Shares;
-use quorum::{Element, GroupKey, Label};
+use keys::rsa::{PUBLIC_EXPONENT, RsaEncoding};
+use quorum::in_process::InProcessGroup;
+use quorum::refresh::LabeledShares;
+use quorum::{GroupPublicKey, Label, RsaElement};
 
 /// The result of the attempts to sign with shares of two servers.
-pub(super) struct Theft {
+pub(super) struct ShareTheft {
     /// One server of each group, or two of the same.
-    pub(super) across_groups: Attempts,
-    pub(super) in_one_group: Attempts,
+    pub(super) across_groups: TheftAttempts,
+    pub(super) in_one_group: TheftAttempts,
 }
 
 /// Attempts of pairs of servers.
 #[derive(Default)]
-pub(super) struct Attempts {
+pub(super) struct TheftAttempts {
     pub(super) pairs: usize,
     /// The products of partial signatures that were tried.
     pub(super) products: usize,
@@ -25,24 +25,31 @@ pub(super) struct Attempts {
 }
 
 /// A copy of the shares of each server of a group.
-pub(super) fn copies_of_shares(group: &WholeGroup) -> Vec<Shares> {
+pub(super) fn copies_of_shares(group: &InProcessGroup) -> Vec<LabeledShares> {
     group.combination().servers().map(|server| (**group.shares(server)).clone()).collect()
 }
 
 /// The partial signatures that one server can make, by group and label.
-type Partials = BTreeMap<(u8, Label), Element>;
+type ServerPartialSignatures = BTreeMap<(u8, Label), RsaElement>;
 
-impl Theft {
+impl ShareTheft {
     /// Tries all products of the partial signatures of an old and a new server, and of two of the
     /// same group, which are enough.
-    pub(super) fn of(key: &GroupKey, message: &[u8], old: &[Shares], new: &[Shares]) -> Self {
-        let number = Encoding::Pkcs1.encode(message, key.modulus().byte_len());
+    pub(super) fn of(
+        key: &GroupPublicKey,
+        message: &[u8],
+        old: &[LabeledShares],
+        new: &[LabeledShares],
+    ) -> Self {
+        let number = RsaEncoding::Pkcs1.encode(message, key.modulus().byte_len());
         let number = number.and_then(|number| key.modulus().element(&number));
         let number = number.expect("the key is long enough");
         let [old, new] =
             [(0, old), (1, new)].map(|(group, servers)| partials(key, &number, group, servers));
-        let mut theft =
-            Self { across_groups: Attempts::default(), in_one_group: Attempts::default() };
+        let mut theft = Self {
+            across_groups: TheftAttempts::default(),
+            in_one_group: TheftAttempts::default(),
+        };
         for one in &old {
             for other in &new {
                 theft.across_groups.add(key, &number, one, other);
@@ -59,11 +66,18 @@ impl Theft {
     }
 }
 
-impl Attempts {
+impl TheftAttempts {
     /// Tries the products of all subsets of what two servers have.
-    fn add(&mut self, key: &GroupKey, number: &Element, one: &Partials, other: &Partials) {
-        let all: Partials = one.iter().chain(other).map(|(key, it)| (*key, it.clone())).collect();
-        let all: Vec<&Element> = all.values().collect();
+    fn add(
+        &mut self,
+        key: &GroupPublicKey,
+        number: &RsaElement,
+        one: &ServerPartialSignatures,
+        other: &ServerPartialSignatures,
+    ) {
+        let all: ServerPartialSignatures =
+            one.iter().chain(other).map(|(key, it)| (*key, it.clone())).collect();
+        let all: Vec<&RsaElement> = all.values().collect();
         let mut has_signed = false;
         for subset in 0_u32..1 << all.len() {
             let factors = (0..).zip(&all).filter(|(at, _)| subset >> at & 1 == 1);
@@ -77,14 +91,20 @@ impl Attempts {
 }
 
 /// The number to the power of each share of each server.
-fn partials(key: &GroupKey, number: &Element, group: u8, servers: &[Shares]) -> Vec<Partials> {
+fn partials(
+    key: &GroupPublicKey,
+    number: &RsaElement,
+    group: u8,
+    servers: &[LabeledShares],
+) -> Vec<ServerPartialSignatures> {
     // Servers have most shares in common.
-    let mut powers = BTreeMap::<Label, Element>::new();
+    let mut powers = BTreeMap::<Label, RsaElement>::new();
     let mut partial = |label, share: &_| {
         let power = || key.modulus().pow(number, share).expect("nobody has a factor of N");
         ((group, label), powers.entry(label).or_insert_with(power).clone())
     };
-    let of_server =
-        |shares: &Shares| shares.iter().map(|(&label, share)| partial(label, share)).collect();
+    let of_server = |shares: &LabeledShares| {
+        shares.iter().map(|(&label, share)| partial(label, share)).collect()
+    };
     servers.iter().map(of_server).collect()
 }

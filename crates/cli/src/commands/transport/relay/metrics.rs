@@ -1,11 +1,11 @@
 //! The metrics of a relay.
 
-use service::metrics::{Metric, counter, gauge};
+use service::metrics::{PrometheusMetric, counter, gauge};
 
-use super::Named;
+use super::RelayServiceStatus;
 
 /// The metrics.
-pub(super) const METRICS: &[Metric<Named>] = &[
+pub(super) const METRICS: &[PrometheusMetric<RelayServiceStatus>] = &[
     gauge("sunder_relay_waiting", "Connections that wait for another end.", |relay, samples| {
         samples.add(&[], relay.status.waiting);
     }),

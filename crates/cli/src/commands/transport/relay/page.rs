@@ -1,16 +1,16 @@
 //! The page that `sunder status` shows for a relay.
 
-use transport::relay::{Refused, Status};
+use transport::relay::{RelayRefusalCounts, RelayStatus};
 
-use super::Named;
+use super::RelayServiceStatus;
 use crate::commands::status::{format_number, rate};
 
 /// The page, with the rates since `before`.
-pub(super) fn page(now: &Named, before: Option<&Named>) -> String {
-    let Named { name, status } = now;
+pub(super) fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>) -> String {
+    let RelayServiceStatus { name, status } = now;
     let before = before.map(|before| &before.status);
-    let passed = |bytes: fn(&Status) -> u64| {
-        let of = |status: &Status| (status.uptime_s, bytes(status));
+    let passed = |bytes: fn(&RelayStatus) -> u64| {
+        let of = |status: &RelayStatus| (status.uptime_s, bytes(status));
         let rate = format_number(rate(of(status), before.map(of)), 1, " Mbit/s");
         format!("{:.1} MB, {rate}", bytes_as_mb(bytes(status)))
     };
@@ -40,7 +40,7 @@ fn bytes_as_mb(bytes: u64) -> f64 {
 }
 
 /// The reasons that have occurred, with their counts.
-fn refused(refused: &Refused) -> String {
+fn refused(refused: &RelayRefusalCounts) -> String {
     let named: Vec<String> = [
         (refused.silent, "asked for nothing"),
         (refused.malformed, "sent no request"),
@@ -62,8 +62,12 @@ mod tests {
 
     #[test]
     fn a_page_has_the_counts_and_the_reasons_that_occurred() {
-        let refused = Refused { malformed: 2, evicted_waiting: 1, ..Refused::default() };
-        let status = Status {
+        let refused = RelayRefusalCounts {
+            malformed: 2,
+            evicted_waiting: 1,
+            ..RelayRefusalCounts::default()
+        };
+        let status = RelayStatus {
             listen: "192.0.2.1:7100".into(),
             uptime_s: 12.0,
             waiting: 3,
@@ -76,8 +80,8 @@ mod tests {
             from_waiting_bytes: 100,
             refused,
         };
-        let before = Status { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
-        let named = |status| Named { name: "7100".into(), status };
+        let before = RelayStatus { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
+        let named = |status| RelayServiceStatus { name: "7100".into(), status };
         let page = page(&named(status), Some(&named(before)));
         let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  \
                         waiting: 3 of 1024, 9 since the start\n  \

@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 /// A function that `sunder compute` has by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Function {
+pub(super) enum ComputedFunction {
     Aes128,
     Sha256,
     MinCut,
 }
 
 /// The inputs of both parties, and the output, in hexadecimal.
-pub(super) struct Example {
+pub(super) struct FunctionExample {
     pub(super) garbler: String,
     pub(super) evaluator: String,
     pub(super) output: String,
@@ -23,7 +23,7 @@ pub(super) struct Example {
 const NUMBERS: usize = 25_000;
 const BITS: u32 = 20;
 
-impl Function {
+impl ComputedFunction {
     /// Its name at the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Function {
         }
     }
 
-    pub(super) fn example(self) -> Example {
+    pub(super) fn example(self) -> FunctionExample {
         match self {
             Self::Aes128 => aes128(),
             Self::Sha256 => sha256(b"Half of this message is the garbler's input."),
@@ -43,8 +43,8 @@ impl Function {
 }
 
 /// FIPS 197, appendix B: a key and a block.
-fn aes128() -> Example {
-    Example {
+fn aes128() -> FunctionExample {
+    FunctionExample {
         garbler: "2b7e151628aed2a6abf7158809cf4f3c".into(),
         evaluator: "3243f6a8885a308d313198a2e0370734".into(),
         output: "3925841d02dc09fbdc118597196a0b32".into(),
@@ -52,13 +52,13 @@ fn aes128() -> Example {
 }
 
 /// A message of at most 55 bytes, padded to one block, of which each party has a half.
-fn sha256(message: &[u8]) -> Example {
+fn sha256(message: &[u8]) -> FunctionExample {
     let mut block = message.to_vec();
     block.push(0x80);
     block.resize(56, 0);
     block.extend((8 * message.len() as u64).to_be_bytes());
     let (garbler, evaluator) = block.split_at(32);
-    Example {
+    FunctionExample {
         garbler: hex(garbler),
         evaluator: hex(evaluator),
         output: hex(&Sha256::digest(message)),
@@ -66,12 +66,16 @@ fn sha256(message: &[u8]) -> Example {
 }
 
 /// Numbers in no order, and the least of them.
-fn min_cut() -> Example {
+fn min_cut() -> FunctionExample {
     let mut dice = fastrand::Rng::with_seed(1);
     let numbers: Vec<u32> = (0..NUMBERS).map(|_| dice.u32(1..1 << BITS)).collect();
     let (garbler, evaluator) = numbers.split_at(NUMBERS / 2);
     let least: Vec<u32> = numbers.iter().copied().min().into_iter().collect();
-    Example { garbler: packed(garbler), evaluator: packed(evaluator), output: packed(&least) }
+    FunctionExample {
+        garbler: packed(garbler),
+        evaluator: packed(evaluator),
+        output: packed(&least),
+    }
 }
 
 /// Numbers one after the other, each from its lowest bit on, in bytes whose lowest bit is the
@@ -95,10 +99,12 @@ mod tests {
 
     #[test]
     fn inputs_have_the_lengths_that_the_circuits_take() {
-        for (function, bytes) in
-            [(Function::Aes128, 16), (Function::Sha256, 32), (Function::MinCut, 31_250)]
-        {
-            let Example { garbler, evaluator, .. } = function.example();
+        for (function, bytes) in [
+            (ComputedFunction::Aes128, 16),
+            (ComputedFunction::Sha256, 32),
+            (ComputedFunction::MinCut, 31_250),
+        ] {
+            let FunctionExample { garbler, evaluator, .. } = function.example();
             assert_eq!((garbler.len(), evaluator.len()), (2 * bytes, 2 * bytes), "{function:?}");
         }
     }
@@ -111,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_block_is_padded_as_the_standard_says() {
-        let Example { garbler, evaluator, output } = sha256(b"abc");
+        let FunctionExample { garbler, evaluator, output } = sha256(b"abc");
         assert_eq!(garbler, format!("61626380{}", "0".repeat(56)));
         assert_eq!(evaluator, format!("{}18", "0".repeat(62)));
         assert!(output.starts_with("ba7816bf8f01cfea"));

@@ -15,18 +15,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mix::wire::Terms;
+use mix::wire::MixTerms;
 use serde::Deserialize;
 
-use super::super::{Driver, Values, host, no_hosts, options};
-use super::{WireBytes, engine, per_day, percentile, shape, text};
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{WireBytes, engine, error_text, per_day, percentile, shape};
+use crate::network::EmulatedNetwork;
 use crate::sandbox;
-use members::Members;
-use proxy::Proxy;
-use talk::Talk;
+use members::GroupMemberSessions;
+use proxy::ProxyProcess;
+use talk::PairConversations;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-delivery",
     values: &[
         "round",
@@ -54,7 +54,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct MixDeliveryOptions {
     /// The program.
     sunder: String,
     /// The hosts of the proxy, and of all members.
@@ -92,11 +92,11 @@ const MAX_DELIVERIES: usize = 10_000;
 /// How long anything may take that is waited for.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-impl Options {
-    fn terms(&self) -> Result<Terms, String> {
+impl MixDeliveryOptions {
+    fn terms(&self) -> Result<MixTerms, String> {
         let shape = shape(self.members, self.slots_per_member, self.messages)?;
         let [interval, least] = [self.interval_ms, self.min_interval_ms].map(Duration::from_millis);
-        Terms::new(engine(&self.engine)?, shape, interval, least).map_err(text)
+        MixTerms::new(engine(&self.engine)?, shape, interval, least).map_err(error_text)
     }
 
     /// The names of the groups.
@@ -106,8 +106,8 @@ impl Options {
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let options: Options = options(table)?;
-    let Options { groups, members, pairs, deliveries, .. } = options;
+    let options: MixDeliveryOptions = options(table)?;
+    let MixDeliveryOptions { groups, members, pairs, deliveries, .. } = options;
     options.terms()?;
     if groups == 0 || groups.saturating_mul(members) > MAX_MEMBERS {
         return Err(format!(
@@ -127,21 +127,22 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: MixDeliveryOptions = options(table)?;
     let (proxys_host, members_host) =
         (host(network, &options.proxy)?, host(network, &options.members_on)?);
     // Members have disks of their own: theirs are not to be one here.
-    let place = tempfile::tempdir_in(sandbox::SCRATCH).map_err(text)?;
-    let administrators = Members::make_identities(place.path(), &options)?;
-    let mut proxy = Proxy::start(proxys_host, place.path(), &options, &administrators)?;
-    let mut members = Members::start(members_host, place.path(), &options, proxy.key())?;
+    let place = tempfile::tempdir_in(sandbox::SCRATCH).map_err(error_text)?;
+    let administrators = GroupMemberSessions::make_identities(place.path(), &options)?;
+    let mut proxy = ProxyProcess::start(proxys_host, place.path(), &options, &administrators)?;
+    let mut members =
+        GroupMemberSessions::start(members_host, place.path(), &options, proxy.key())?;
     members.all_join(&options)?;
     proxy.wait_for_all(Instant::now() + TIMEOUT)?;
 
     let (bytes, processor) = (WireBytes::of(network, &options.members_on)?, members.processor());
     proxy.begin()?;
-    let mut talk = Talk::new(&options);
+    let mut talk = PairConversations::new(&options);
     if options.restart {
         talk.run(&mut members, &mut proxy, options.deliveries / 2)?;
         proxy.restart()?;
@@ -156,7 +157,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let each = |time: Duration| time.as_secs_f64() * 1e3 / rounds.exchanges.max(1) as f64;
     let (of_proxy, of_members) = (each(rounds.processor), each(processor));
     let round = percentile(&mut rounds.times, 50);
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("round", round),
         ("round_95", percentile(&mut rounds.times, 95)),
         ("participants", rounds.mean_participants()),
@@ -165,7 +166,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         ("delivery", percentile(&mut talk.later, 50)),
         ("delivery_95", percentile(&mut talk.later, 95)),
         ("delivery_longest", percentile(&mut talk.later, 100)),
-        ("all_again", rounds.all_again.as_secs_f64() * 1e3),
+        ("all_again", rounds.rejoin_time.as_secs_f64() * 1e3),
         ("up", up),
         ("down", down),
         ("up_day", per_day(up, round)),

@@ -10,21 +10,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use keys::SecretKey;
-use mix::engine::{self, EngineError};
-use mix::wire::{Terms, ToMember, ToProxy};
+use keys::IdentitySecretKey;
+use mix::engine::{self, MixEngineError};
+use mix::wire::{MemberToProxy, MixTerms, ProxyToMember};
 use mix::{
-    Conversations, Epoch, GroupKey, Mailbox, Member, MemberInfo, Participant, ReadRound, RoundStart,
+    Conversations, GroupMember, Mailbox, MemberEpoch, MixGroupKey, MixMember, Participant,
+    ReadRound, RoundStart,
 };
 use serde::Deserialize;
-use sharing::Generator;
-use transport::{Connection, Listener, Messages, Security, connect, random_identity};
+use sharing::RandomGenerator;
+use transport::{
+    Connection, ConnectionSecurity, Listener, MessageStream, connect, random_identity,
+};
 
-use super::super::{Driver, Values, host, no_hosts, options};
-use super::{WireBytes, engine, per_day, percentile, processor_time, shape, text};
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{WireBytes, engine, error_text, per_day, percentile, processor_time, shape};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-exchange",
     values: &["time", "time_95", "member", "proxy", "up", "down", "up_day", "down_day"],
     hosts: &["member", "proxy"],
@@ -36,7 +39,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct MixExchangeOptions {
     /// The ends' hosts.
     member: String,
     proxy: String,
@@ -68,7 +71,7 @@ const WARM_UP: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let options: Options = options(table)?;
+    let options: MixExchangeOptions = options(table)?;
     let (exchanges, round_ms) = (options.exchanges, options.round_ms);
     if !(1..=MAX_EXCHANGES).contains(&exchanges) {
         return Err(format!("exchanges is {exchanges}; give 1 to {MAX_EXCHANGES}"));
@@ -81,30 +84,30 @@ fn check(table: &toml::Table) -> Result<(), String> {
     options.terms().map(|_| ())
 }
 
-impl Options {
-    fn terms(&self) -> Result<Terms, String> {
+impl MixExchangeOptions {
+    fn terms(&self) -> Result<MixTerms, String> {
         let shape = shape(self.members, self.slots_per_member, self.messages)?;
         // These ends keep to no interval.
         let interval = Duration::from_secs(60);
-        Terms::new(engine(&self.engine)?, shape, interval, interval).map_err(text)
+        MixTerms::new(engine(&self.engine)?, shape, interval, interval).map_err(error_text)
     }
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: MixExchangeOptions = options(table)?;
     let terms = options.terms()?;
-    let identity = || random_identity().map_err(text);
+    let identity = || random_identity().map_err(error_text);
     let (own, proxys) = (identity()?, identity()?);
     let proxy_key = proxys.public();
     let (members_host, proxys_host) =
         (host(network, &options.member)?, host(network, &options.proxy)?);
-    let listening = transport::Options::new(Security::open(proxys));
+    let listening = transport::ConnectionOptions::new(ConnectionSecurity::open(proxys));
     let listener = proxys_host.run(|| Listener::bind(&options.address.to_string(), &listening));
-    let listener = listener.map_err(text)?.map_err(text)?;
-    let connecting = transport::Options {
-        transport: transport::Choice::Named("tcp"),
+    let listener = listener.map_err(error_text)?.map_err(error_text)?;
+    let connecting = transport::ConnectionOptions {
+        transport: transport::TransportChoice::Named("tcp"),
         timeout: Some(TIMEOUT),
-        ..transport::Options::new(Security::pinned(own, vec![proxy_key]))
+        ..transport::ConnectionOptions::new(ConnectionSecurity::pinned(own, vec![proxy_key]))
     };
     let (turns, taken) = channel();
     let (done, dones) = channel();
@@ -112,14 +115,15 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         let proxy =
             scope.spawn(move || proxys_host.run(move || serve(&listener, &terms, &taken, &done)));
         let member = members_host.run(move || {
-            let connection = connect(&options.address.to_string(), &connecting).map_err(text)?;
-            let mut end = MemberEnd::new(&terms, connection)?;
-            end.exchange(network, &options, &Harness { turns, dones })
+            let connection =
+                connect(&options.address.to_string(), &connecting).map_err(error_text)?;
+            let mut end = ExchangeMember::new(&terms, connection)?;
+            end.exchange(network, &options, &ProxyRoundControl { requests: turns, results: dones })
         });
         (proxy.join().unwrap_or_else(|_| Ok(Err("the proxy panicked".into()))), member)
     });
     // An end that fails ends the connection, of which the other one complains.
-    let (proxy, member) = (proxy.map_err(text)?, member.map_err(text)?);
+    let (proxy, member) = (proxy.map_err(error_text)?, member.map_err(error_text)?);
     match (proxy, member) {
         (Ok(()), member) => member,
         (Err(proxy), Ok(_)) => Err(proxy),
@@ -128,60 +132,60 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
 }
 
 /// The round that the proxy is to open.
-struct Turn {
+struct OpenRoundRequest {
     start: RoundStart,
     read: Mailbox,
 }
 
 /// What the proxy has done in a round.
-struct Done {
+struct ProxyRoundResult {
     began: Instant,
     processor: Duration,
     update: Mailbox,
 }
 
 /// How the member has the proxy open rounds.
-struct Harness {
-    turns: Sender<Turn>,
-    dones: Receiver<Done>,
+struct ProxyRoundControl {
+    requests: Sender<OpenRoundRequest>,
+    results: Receiver<ProxyRoundResult>,
 }
 
 /// The proxy's end: a connection, and an exchange for each turn.
 fn serve(
     listener: &Listener,
-    terms: &Terms,
-    turns: &Receiver<Turn>,
-    done: &Sender<Done>,
+    terms: &MixTerms,
+    turns: &Receiver<OpenRoundRequest>,
+    done: &Sender<ProxyRoundResult>,
 ) -> Result<(), String> {
-    let connection = listener.accept_timeout(TIMEOUT).map_err(text)?;
+    let connection = listener.accept_timeout(TIMEOUT).map_err(error_text)?;
     let connection = connection.ok_or("no member has connected")?;
-    connection.set_timeout(Some(TIMEOUT)).map_err(text)?;
-    let mut messages = Messages::new(connection);
-    let mut engine = engine::proxy(terms.engine(), terms.shape(), seed()?).map_err(text)?;
+    connection.set_timeout(Some(TIMEOUT)).map_err(error_text)?;
+    let mut messages = MessageStream::new(connection);
+    let mut engine = engine::proxy(terms.engine(), terms.shape(), seed()?).map_err(error_text)?;
     loop {
         for message in iter::from_fn(|| engine.poll_set_up()) {
-            send(&mut messages, &ToMember::SetUp(message).encode())?;
+            send(&mut messages, &ProxyToMember::SetUp(message).encode())?;
         }
         if engine.is_ready() {
             break;
         }
         match from_member(&mut messages, terms)? {
-            ToProxy::SetUp(message) => engine.handle_set_up(&message).map_err(text)?,
-            _ => return Err(out_of_turn()),
+            MemberToProxy::SetUp(message) => engine.handle_set_up(&message).map_err(error_text)?,
+            _ => return Err(unexpected_message()),
         }
     }
-    while let Ok(Turn { start, read }) = turns.recv() {
+    while let Ok(OpenRoundRequest { start, read }) = turns.recv() {
         let (began, processor) = (Instant::now(), processor_time());
-        let opening = engine.opening(&read).map_err(text)?;
+        let opening = engine.opening(&read).map_err(error_text)?;
         let round = start.round;
-        send(&mut messages, &ToMember::Round { start, opening }.encode())?;
-        let ToProxy::Request { body, .. } = from_member(&mut messages, terms)? else {
-            return Err(out_of_turn());
+        send(&mut messages, &ProxyToMember::Round { start, opening }.encode())?;
+        let MemberToProxy::Request { body, .. } = from_member(&mut messages, terms)? else {
+            return Err(unexpected_message());
         };
-        let (update, body) = engine.answer(&body, &read).map_err(text)?;
-        send(&mut messages, &ToMember::Answer { round, body }.encode())?;
+        let (update, body) = engine.answer(&body, &read).map_err(error_text)?;
+        send(&mut messages, &ProxyToMember::Answer { round, body }.encode())?;
         let processor = processor_time().saturating_sub(processor);
-        if done.send(Done { began, processor, update }).is_err() {
+        if done.send(ProxyRoundResult { began, processor, update }).is_err() {
             break;
         }
     }
@@ -189,32 +193,33 @@ fn serve(
 }
 
 /// The member's end.
-struct MemberEnd<'a> {
-    terms: &'a Terms,
-    messages: Messages<Connection>,
+struct ExchangeMember<'a> {
+    terms: &'a MixTerms,
+    messages: MessageStream<Connection>,
     engine: Box<dyn engine::MemberEngine>,
-    member: Member,
-    key: GroupKey,
+    member: MixMember,
+    key: MixGroupKey,
 }
 
-impl<'a> MemberEnd<'a> {
+impl<'a> ExchangeMember<'a> {
     /// The first member of a group, after the engine's set-up.
-    fn new(terms: &'a Terms, connection: Connection) -> Result<Self, String> {
+    fn new(terms: &'a MixTerms, connection: Connection) -> Result<Self, String> {
         let (shape, group) = (terms.shape(), seed()?);
-        let own = Arc::new(random_identity().map_err(text)?);
-        let mut members = vec![MemberInfo { name: "member 0".into(), key: own.public() }];
+        let own = Arc::new(random_identity().map_err(error_text)?);
+        let mut members = vec![GroupMember { name: "member 0".into(), key: own.public() }];
         for number in 1..shape.members() {
-            let key = SecretKey::new(&seed()?).public();
-            members.push(MemberInfo { name: format!("member {number}"), key });
+            let key = IdentitySecretKey::new(&seed()?).public();
+            members.push(GroupMember { name: format!("member {number}"), key });
         }
-        let epoch = Epoch::new(1, *shape, &own.public(), GroupKey::new(group), members);
-        let member = Member::new(own, epoch.map_err(text)?, Conversations::new(1), 0, seed()?);
+        let epoch = MemberEpoch::new(1, *shape, &own.public(), MixGroupKey::new(group), members);
+        let member =
+            MixMember::new(own, epoch.map_err(error_text)?, Conversations::new(1), 0, seed()?);
         let mut end = Self {
             terms,
-            messages: Messages::new(connection),
-            engine: engine::member(terms.engine(), shape, seed()?).map_err(text)?,
+            messages: MessageStream::new(connection),
+            engine: engine::member(terms.engine(), shape, seed()?).map_err(error_text)?,
             member,
-            key: GroupKey::new(group),
+            key: MixGroupKey::new(group),
         };
         end.set_up()?;
         Ok(end)
@@ -223,14 +228,16 @@ impl<'a> MemberEnd<'a> {
     fn set_up(&mut self) -> Result<(), String> {
         loop {
             for message in iter::from_fn(|| self.engine.poll_set_up()) {
-                send(&mut self.messages, &ToProxy::SetUp(message).encode())?;
+                send(&mut self.messages, &MemberToProxy::SetUp(message).encode())?;
             }
             if self.engine.is_ready() {
                 return Ok(());
             }
             match from_proxy(&mut self.messages, self.terms)? {
-                ToMember::SetUp(message) => self.engine.handle_set_up(&message).map_err(text)?,
-                _ => return Err(out_of_turn()),
+                ProxyToMember::SetUp(message) => {
+                    self.engine.handle_set_up(&message).map_err(error_text)?;
+                }
+                _ => return Err(unexpected_message()),
             }
         }
     }
@@ -238,10 +245,10 @@ impl<'a> MemberEnd<'a> {
     /// Makes exchanges, in all of which all members take part.
     fn exchange(
         &mut self,
-        network: &Network,
-        options: &Options,
-        harness: &Harness,
-    ) -> Result<Values, String> {
+        network: &EmulatedNetwork,
+        options: &MixExchangeOptions,
+        harness: &ProxyRoundControl,
+    ) -> Result<DriverValues, String> {
         let others: Vec<Participant> = (1..u16::MAX)
             .take(options.members - 1)
             .map(|member| Participant { member, nonce: [7; 16] })
@@ -258,11 +265,11 @@ impl<'a> MemberEnd<'a> {
             }
             let start = RoundStart { epoch: 1, round, read: read.take() };
             let gone = || String::from("the proxy has ended");
-            harness.turns.send(Turn { start, read: mailbox }).map_err(|_| gone())?;
+            harness.requests.send(OpenRoundRequest { start, read: mailbox }).map_err(|_| gone())?;
             let processor = processor_time();
             let nonce = self.exchange_once()?;
             let (ended, processor) = (Instant::now(), processor_time().saturating_sub(processor));
-            let done = harness.dones.recv().map_err(|_| gone())?;
+            let done = harness.results.recv().map_err(|_| gone())?;
             if round > WARM_UP as u64 {
                 times.push(ended.saturating_duration_since(done.began));
                 of_member.push(processor);
@@ -276,7 +283,7 @@ impl<'a> MemberEnd<'a> {
         }
         let bytes = WireBytes::of(network, &options.member)?.since(before);
         let [up, down] = bytes.each(options.exchanges as u64);
-        Ok(Values::Named(BTreeMap::from([
+        Ok(DriverValues::Named(BTreeMap::from([
             ("time", percentile(&mut times, 50)),
             ("time_95", percentile(&mut times, 95)),
             ("member", percentile(&mut of_member, 50)),
@@ -290,17 +297,18 @@ impl<'a> MemberEnd<'a> {
 
     /// Does the member's part of a round, and returns its nonce.
     fn exchange_once(&mut self) -> Result<[u8; 16], String> {
-        let ToMember::Round { start, opening } = from_proxy(&mut self.messages, self.terms)? else {
-            return Err(out_of_turn());
+        let ProxyToMember::Round { start, opening } = from_proxy(&mut self.messages, self.terms)?
+        else {
+            return Err(unexpected_message());
         };
-        let exchange = self.member.handle_round(&start, true).map_err(text)?;
+        let exchange = self.member.handle_round(&start, true).map_err(error_text)?;
         let body = self.engine.request(&opening, &exchange.update, &exchange.reads);
-        let (round, nonce, body) = (start.round, exchange.nonce, body.map_err(text)?);
-        send(&mut self.messages, &ToProxy::Request { round, nonce, body }.encode())?;
-        let ToMember::Answer { body, .. } = from_proxy(&mut self.messages, self.terms)? else {
-            return Err(out_of_turn());
+        let (round, nonce, body) = (start.round, exchange.nonce, body.map_err(error_text)?);
+        send(&mut self.messages, &MemberToProxy::Request { round, nonce, body }.encode())?;
+        let ProxyToMember::Answer { body, .. } = from_proxy(&mut self.messages, self.terms)? else {
+            return Err(unexpected_message());
         };
-        let slots = self.engine.slots(&body).map_err(text)?;
+        let slots = self.engine.slots(&body).map_err(error_text)?;
         self.member.handle_slots(&slots);
         match self.member.poll_event() {
             None => Ok(nonce),
@@ -318,24 +326,30 @@ impl<'a> MemberEnd<'a> {
     }
 }
 
-fn send(messages: &mut Messages<Connection>, message: &[u8]) -> Result<(), String> {
-    messages.send(message).and_then(|()| messages.flush()).map_err(text)
+fn send(messages: &mut MessageStream<Connection>, message: &[u8]) -> Result<(), String> {
+    messages.send(message).and_then(|()| messages.flush()).map_err(error_text)
 }
 
-fn from_member(messages: &mut Messages<Connection>, terms: &Terms) -> Result<ToProxy, String> {
-    let message = messages.receive(terms.max_to_proxy_len()).map_err(text)?;
-    ToProxy::decode(&message.ok_or("the member has ended")?, terms).map_err(text)
+fn from_member(
+    messages: &mut MessageStream<Connection>,
+    terms: &MixTerms,
+) -> Result<MemberToProxy, String> {
+    let message = messages.receive(terms.max_to_proxy_len()).map_err(error_text)?;
+    MemberToProxy::decode(&message.ok_or("the member has ended")?, terms).map_err(error_text)
 }
 
-fn from_proxy(messages: &mut Messages<Connection>, terms: &Terms) -> Result<ToMember, String> {
-    let message = messages.receive(terms.max_to_member_len()).map_err(text)?;
-    ToMember::decode(&message.ok_or("the proxy has ended")?, Some(terms)).map_err(text)
+fn from_proxy(
+    messages: &mut MessageStream<Connection>,
+    terms: &MixTerms,
+) -> Result<ProxyToMember, String> {
+    let message = messages.receive(terms.max_to_member_len()).map_err(error_text)?;
+    ProxyToMember::decode(&message.ok_or("the proxy has ended")?, Some(terms)).map_err(error_text)
 }
 
-fn out_of_turn() -> String {
-    EngineError::OutOfTurn.to_string()
+fn unexpected_message() -> String {
+    MixEngineError::OutOfTurn.to_string()
 }
 
 fn seed() -> Result<[u8; 32], String> {
-    Generator::seeded().and_then(|mut generator| generator.array()).map_err(text)
+    RandomGenerator::seeded().and_then(|mut generator| generator.array()).map_err(error_text)
 }

@@ -9,19 +9,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use blocks::Block;
-use circuit::{Schedule, Source as _, bits, generate};
-use garble::{Evaluator, Garbler, Memory, Scheme};
+use circuit::{CircuitSchedule, CircuitSource as _, bits, generate};
+use garble::{Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
 use ot::base::{naor_pinkas, ristretto, two_lock};
-use ot::extension::{self, Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+use ot::extension::{
+    self, OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
+};
 use ot::messages;
 use serde::Deserialize;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use super::super::{Driver, Values, host, no_hosts, options};
-use super::text;
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::error_text;
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-millionaires",
     values: &["time", "sent", "received"],
     hosts: &["host"],
@@ -33,18 +35,18 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct MillionairesOptions {
     /// The host of both parties.
     host: String,
     /// The bits of each party's number.
     bits: u32,
     /// How the evaluator gets the labels of its number.
-    transfers: Transfers,
+    transfers: MillionairesTransfers,
 }
 
 /// Oblivious transfers.
 #[derive(Clone, Copy, Debug, Deserialize)]
-enum Transfers {
+enum MillionairesTransfers {
     /// Naor and Pinkas.
     #[serde(rename = "NP-OT")]
     NaorPinkas,
@@ -58,7 +60,8 @@ enum Transfers {
 }
 
 /// The extension of `Extended`, the same as that of `sunder compute`.
-const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+const EXTENSION: OtExtension =
+    OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
 /// The maximum number of bits.
 const MAX_BITS: u32 = 64;
@@ -73,27 +76,28 @@ const LABEL_LEN: usize = size_of::<Block>();
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The sender's RSA key. All runs have the same: to make it takes tenths of a second.
-static RSA_KEY: LazyLock<Result<two_lock::SecretKey, String>> =
-    LazyLock::new(|| Ok(two_lock::SecretKey::generate(random(&mut generator()?)?)));
+static RSA_KEY: LazyLock<Result<two_lock::TwoLockSecretKey, String>> =
+    LazyLock::new(|| Ok(two_lock::TwoLockSecretKey::generate(random(&mut generator()?)?)));
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { bits, .. } = options(table)?;
+    let MillionairesOptions { bits, .. } = options(table)?;
     if (1..=MAX_BITS).contains(&bits) {
         return Ok(());
     }
     Err(format!("bits is {bits}; give 1 to {MAX_BITS}"))
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
-    let circuit = Schedule::new(&generate::millionaires(options.bits));
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: MillionairesOptions = options(table)?;
+    let circuit = CircuitSchedule::new(&generate::millionaires(options.bits));
     RSA_KEY.as_ref()?;
-    let problem = Problem { circuit: &circuit, bits: options.bits, transfers: options.transfers };
-    let (parties_host, mut last) = (host(network, &options.host)?, Run::default());
+    let problem =
+        MillionairesProblem { circuit: &circuit, bits: options.bits, transfers: options.transfers };
+    let (parties_host, mut last) = (host(network, &options.host)?, MillionairesRun::default());
     for _ in 0..=WARM_UP {
-        last = parties_host.run(|| problem.run()).map_err(text)??;
+        last = parties_host.run(|| problem.run()).map_err(error_text)??;
     }
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("time", last.time.as_secs_f64() * 1e3),
         ("sent", last.sent as f64),
         ("received", last.received as f64),
@@ -102,15 +106,15 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
 
 /// What both parties compute: whether the garbler's number is greater.
 #[derive(Clone, Copy)]
-struct Problem<'a> {
-    circuit: &'a Schedule,
+struct MillionairesProblem<'a> {
+    circuit: &'a CircuitSchedule,
     bits: u32,
-    transfers: Transfers,
+    transfers: MillionairesTransfers,
 }
 
 /// What a run took.
 #[derive(Clone, Copy, Default)]
-struct Run {
+struct MillionairesRun {
     /// From when the parties are connected until both have the output.
     time: Duration,
     /// The bytes that the garbler has sent, and received.
@@ -118,17 +122,18 @@ struct Run {
     received: u64,
 }
 
-impl Problem<'_> {
-    fn run(self) -> Result<Run, String> {
+impl MillionairesProblem<'_> {
+    fn run(self) -> Result<MillionairesRun, String> {
         let mut generator = generator()?;
         let mask = u64::MAX >> (64 - self.bits);
         let mut number = || generator.array().map(|bytes| u64::from_le_bytes(bytes) & mask);
-        let (mine, theirs) = (number().map_err(text)?, number().map_err(text)?);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
-        let address = listener.local_addr().map_err(text)?;
-        let connected = TcpStream::connect(address).map_err(text)?;
-        let (accepted, _) = listener.accept().map_err(text)?;
-        let (garblers, evaluators) = (Link::new(accepted)?, Link::new(connected)?);
+        let (mine, theirs) = (number().map_err(error_text)?, number().map_err(error_text)?);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(error_text)?;
+        let address = listener.local_addr().map_err(error_text)?;
+        let connected = TcpStream::connect(address).map_err(error_text)?;
+        let (accepted, _) = listener.accept().map_err(error_text)?;
+        let (garblers, evaluators) =
+            (BufferedPartyConnection::new(accepted)?, BufferedPartyConnection::new(connected)?);
         let begin = Barrier::new(2);
         thread::scope(|scope| {
             let evaluating = scope.spawn(|| {
@@ -145,27 +150,31 @@ impl Problem<'_> {
             if [is_greater, evaluated?] != [mine > theirs; 2] {
                 return Err(String::from("the output is wrong"));
             }
-            Ok(Run { time, sent: link.sent, received: link.received })
+            Ok(MillionairesRun { time, sent: link.sent, received: link.received })
         })
     }
 
     /// The garbler: sends its labels, the tables and what decodes the output, and transfers the
     /// evaluator's labels.
-    fn garble(self, number: u64, mut link: Link) -> Result<(bool, Link), String> {
+    fn garble(
+        self,
+        number: u64,
+        mut link: BufferedPartyConnection,
+    ) -> Result<(bool, BufferedPartyConnection), String> {
         let (mut generator, shape) = (generator()?, self.circuit.shape());
         let offset = random(&mut generator)?.with_lsb(true);
         let seed = random(&mut generator)?;
-        let garbler = Garbler::new(Scheme::HalfGates, seed, offset, shape);
+        let garbler = Garbler::new(GarblingScheme::HalfGates, seed, offset, shape);
         let keys = self.transfers.send(&mut link, &mut generator, self.count())?;
         let pairs = garbler.input_pairs(self.bits..2 * self.bits);
         let labels = Block::bytes_of(pairs.as_flattened());
-        let labels = messages::encrypt(&keys, labels, LABEL_LEN).map_err(text)?;
+        let labels = messages::encrypt(&keys, labels, LABEL_LEN).map_err(error_text)?;
         link.send(&garbler.public().to_bytes());
         for (pair, bit) in garbler.input_pairs(0..self.bits).iter().zip(self.bits_of(number)) {
             link.send(&pair[usize::from(bit)].to_bytes());
         }
         link.send(&labels);
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for index in 0..self.circuit.parts() {
             let mut tables = Vec::new();
             garbler.garble(&mut memory, &self.circuit.part(index), &mut tables);
@@ -177,27 +186,27 @@ impl Problem<'_> {
     }
 
     /// The evaluator, which tells the garbler the output.
-    fn evaluate(self, number: u64, mut link: Link) -> Result<bool, String> {
+    fn evaluate(self, number: u64, mut link: BufferedPartyConnection) -> Result<bool, String> {
         let (mut generator, shape) = (generator()?, self.circuit.shape());
         let choices = &number.to_le_bytes()[..self.count().div_ceil(8)];
         let keys = self.transfers.receive(&mut link, &mut generator, choices, self.count())?;
         let public = to_block(&link.receive(LABEL_LEN)?);
-        let mut evaluator = Evaluator::new(Scheme::HalfGates, public, shape);
+        let mut evaluator = Evaluator::new(GarblingScheme::HalfGates, public, shape);
         let mut labels = link.receive(self.count() * LABEL_LEN)?;
         let transferred = link.receive(2 * self.count() * LABEL_LEN)?;
         let transferred = messages::decrypt(&keys, choices, &transferred, LABEL_LEN);
-        labels.extend(transferred.map_err(text)?);
+        labels.extend(transferred.map_err(error_text)?);
         for (input, label) in (0..).zip(labels.chunks_exact(LABEL_LEN)) {
             evaluator.set_input(input, to_block(label));
         }
-        let mut memory = Memory::default();
+        let mut memory = PartLabelBuffer::default();
         for index in 0..self.circuit.parts() {
             let part = self.circuit.part(index);
-            let tables = link.receive(Scheme::HalfGates.part_len(&part))?;
-            evaluator.evaluate(&mut memory, &part, &tables).map_err(text)?;
+            let tables = link.receive(GarblingScheme::HalfGates.part_len(&part))?;
+            evaluator.evaluate(&mut memory, &part, &tables).map_err(error_text)?;
         }
         let decoding = link.receive(1)?[0] == 1;
-        let output = evaluator.decode(&[decoding]).map_err(text)?[0];
+        let output = evaluator.decode(&[decoding]).map_err(error_text)?[0];
         link.send(&[u8::from(output)]);
         link.flush()?;
         Ok(output)
@@ -213,53 +222,53 @@ impl Problem<'_> {
     }
 }
 
-impl Transfers {
+impl MillionairesTransfers {
     /// The two keys of each transfer.
     fn send(
         self,
-        link: &mut Link,
-        generator: &mut Generator,
+        link: &mut BufferedPartyConnection,
+        generator: &mut RandomGenerator,
         count: usize,
     ) -> Result<Vec<[Block; 2]>, String> {
         let seed = random(generator)?;
         let keys = match self {
             Self::NaorPinkas => {
-                let (sender, message) = naor_pinkas::Sender::new(seed);
+                let (sender, message) = naor_pinkas::NaorPinkasSender::new(seed);
                 link.send(&message);
                 sender.receive(&link.receive(naor_pinkas::receiver_len(count))?, count)
             }
             Self::TwoLock => {
-                let (sender, locked) = two_lock::Sender::new(RSA_KEY.as_ref()?, seed, count);
+                let (sender, locked) = two_lock::TwoLockSender::new(RSA_KEY.as_ref()?, seed, count);
                 link.send(&locked);
                 let message = link.receive(two_lock::answer_len(count))?;
-                let (keys, answer) = sender.receive(&message).map_err(text)?;
+                let (keys, answer) = sender.receive(&message).map_err(error_text)?;
                 link.send(&answer);
                 Ok(keys)
             }
             Self::Ristretto => {
-                let (sender, message) = ristretto::Sender::new(seed);
+                let (sender, message) = ristretto::RistrettoOtSender::new(seed);
                 link.send(&message);
                 link.flush()?;
                 sender.receive(&link.receive(ristretto::receiver_len(count))?, count)
             }
             Self::Extended => {
-                let (sender, message) = SenderSetUp::new(EXTENSION, random(generator)?, seed);
+                let (sender, message) = OtSenderSetUp::new(EXTENSION, random(generator)?, seed);
                 link.send(&message);
                 let reply = link.receive(EXTENSION.reply_len())?;
-                let mut sender = sender.receive(&reply).map_err(text)?;
+                let mut sender = sender.receive(&reply).map_err(error_text)?;
                 let mut keys = vec![[Block::ZERO; 2]; count];
                 let message = link.receive(EXTENSION.message_len(count))?;
                 sender.random(&message, &mut keys).map(|()| keys)
             }
         };
-        keys.map_err(text)
+        keys.map_err(error_text)
     }
 
     /// The chosen keys.
     fn receive(
         self,
-        link: &mut Link,
-        generator: &mut Generator,
+        link: &mut BufferedPartyConnection,
+        generator: &mut RandomGenerator,
         choices: &[u8],
         count: usize,
     ) -> Result<Vec<Block>, String> {
@@ -268,51 +277,51 @@ impl Transfers {
             Self::NaorPinkas => {
                 let message = link.receive(naor_pinkas::SENDER_LEN)?;
                 let received = naor_pinkas::receive(seed, choices, count, &message);
-                let (keys, message) = received.map_err(text)?;
+                let (keys, message) = received.map_err(error_text)?;
                 link.send(&message);
                 Ok(keys)
             }
             Self::TwoLock => {
                 let locked = link.receive(two_lock::locked_len(count))?;
-                let receiver = two_lock::Receiver::new(seed, choices, count, &locked);
-                let (receiver, message) = receiver.map_err(text)?;
+                let receiver = two_lock::TwoLockReceiver::new(seed, choices, count, &locked);
+                let (receiver, message) = receiver.map_err(error_text)?;
                 link.send(&message);
                 receiver.receive(&link.receive(two_lock::answer_len(count))?)
             }
             Self::Ristretto => {
-                let (receiver, message) =
-                    ristretto::Receiver::new(seed, choices, count).map_err(text)?;
+                let (receiver, message) = ristretto::RistrettoOtReceiver::new(seed, choices, count)
+                    .map_err(error_text)?;
                 link.send(&message);
                 link.flush()?;
                 receiver.receive(&link.receive(ristretto::SENDER_LEN)?)
             }
             Self::Extended => {
-                let receiver = ReceiverSetUp::new(EXTENSION, seed);
+                let receiver = OtReceiverSetUp::new(EXTENSION, seed);
                 let message = link.receive(extension::SENDER_LEN)?;
-                let (mut receiver, mut reply) = receiver.receive(&message).map_err(text)?;
+                let (mut receiver, mut reply) = receiver.receive(&message).map_err(error_text)?;
                 let mut keys = vec![Block::ZERO; count];
                 let extended = receiver.random(choices, &mut keys, &mut reply);
                 link.send(&reply);
                 extended.map(|()| keys)
             }
         };
-        keys.map_err(text)
+        keys.map_err(error_text)
     }
 }
 
 /// A connection that sends what was written before it waits for the other end.
-struct Link {
+struct BufferedPartyConnection {
     stream: TcpStream,
     unsent: Vec<u8>,
     sent: u64,
     received: u64,
 }
 
-impl Link {
+impl BufferedPartyConnection {
     fn new(stream: TcpStream) -> Result<Self, String> {
-        stream.set_nodelay(true).map_err(text)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(text)?;
+        stream.set_nodelay(true).map_err(error_text)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(error_text)?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(error_text)?;
         Ok(Self { stream, unsent: Vec::new(), sent: 0, received: 0 })
     }
 
@@ -322,24 +331,24 @@ impl Link {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        self.stream.write_all(&std::mem::take(&mut self.unsent)).map_err(text)
+        self.stream.write_all(&std::mem::take(&mut self.unsent)).map_err(error_text)
     }
 
     fn receive(&mut self, len: usize) -> Result<Vec<u8>, String> {
         self.flush()?;
         let mut bytes = vec![0; len];
-        self.stream.read_exact(&mut bytes).map_err(text)?;
+        self.stream.read_exact(&mut bytes).map_err(error_text)?;
         self.received += len as u64;
         Ok(bytes)
     }
 }
 
-fn generator() -> Result<Generator, String> {
-    Generator::seeded().map_err(text)
+fn generator() -> Result<RandomGenerator, String> {
+    RandomGenerator::seeded().map_err(error_text)
 }
 
-fn random(generator: &mut Generator) -> Result<Block, String> {
-    generator.array().map(Block::from_bytes).map_err(text)
+fn random(generator: &mut RandomGenerator) -> Result<Block, String> {
+    generator.array().map(Block::from_bytes).map_err(error_text)
 }
 
 fn to_block(bytes: &[u8]) -> Block {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use mix::engine::{EngineName, size};
+use mix::engine::{MixEngineName, size};
 use serde::Deserialize;
 
-use super::super::{Driver, Values, no_hosts, options};
-use super::{CHECKS, text};
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::{CHECKS, error_text};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-sizes",
     values: &["ot", "circuit", "bdd"],
     hosts: &[],
@@ -22,7 +22,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct MixSizesOptions {
     /// n: the members of the group.
     members: usize,
     /// m: the slots of each.
@@ -37,7 +37,7 @@ const MAX_SLOTS: usize = 1024;
 const MAX_BITS: usize = 8 * 4096;
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { members, slots_per_member, bits } = options(table)?;
+    let MixSizesOptions { members, slots_per_member, bits } = options(table)?;
     for (name, number, range) in [
         ("members", members, 2..=MAX_MEMBERS),
         ("slots_per_member", slots_per_member, 1..=MAX_SLOTS),
@@ -51,14 +51,14 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
-    let Options { members, slots_per_member, bits } = options(table)?;
+fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let MixSizesOptions { members, slots_per_member, bits } = options(table)?;
     let slots = members * slots_per_member + 1;
     // One of each other member, in which that one may have written to this one.
     let reads = members - 1 + CHECKS;
-    let sizes = EngineName::ALL.into_iter().map(|engine| {
-        let size = size(engine, slots, reads, bits).map_err(text)?;
+    let sizes = MixEngineName::ALL.into_iter().map(|engine| {
+        let size = size(engine, slots, reads, bits).map_err(error_text)?;
         Ok((engine.as_str(), size as f64))
     });
-    Ok(Values::Named(sizes.collect::<Result<BTreeMap<_, _>, String>>()?))
+    Ok(DriverValues::Named(sizes.collect::<Result<BTreeMap<_, _>, String>>()?))
 }

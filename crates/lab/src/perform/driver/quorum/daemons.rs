@@ -13,26 +13,26 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use keys::SecretKey;
-use quorum::api::{Client, Encoding};
-use quorum::node::Status;
+use keys::IdentitySecretKey;
+use quorum::api::{ApiEncoding, QuorumApiClient};
+use quorum::node::QuorumNodeStatus;
 use quorum::nodes::parse_nodes;
-use quorum::{Digest, ShareFile, ceremony_files};
+use quorum::{QuorumShareFile, Sha256Digest, ceremony_files};
 use rustix::process::Signal;
 use serde::Deserialize;
-use sharing::Generator;
+use sharing::RandomGenerator;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::{Driver, host};
+use super::super::{MeasurementDriver, host};
 use super::{check_bits, combination, key};
-use crate::link::Conditions;
-use crate::network::Network;
-use crate::perform::program::Program;
+use crate::link::EmulatedLinkConditions;
+use crate::network::EmulatedNetwork;
+use crate::perform::program::ProgramProcess;
 use crate::trial::{HostPlan, LinkPlan, Trial};
 
-pub(super) const REFRESH: Driver = refreshing::DRIVER;
-pub(super) const SIGN: Driver = signing::DRIVER;
+pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
+pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
 
 /// Where servers keep their stores. `{files}` is in memory, and their disk is to be a disk.
 const STORES: &str = "/var/tmp";
@@ -53,7 +53,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How all servers are linked, and what they run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Site {
+struct QuorumNetworkOptions {
     /// The program.
     sunder: PathBuf,
     /// The number of servers of a group, 3f+1.
@@ -66,7 +66,7 @@ struct Site {
     rate_mbit: f64,
 }
 
-impl Site {
+impl QuorumNetworkOptions {
     /// What is wrong with it, in one line.
     fn check(&self) -> Result<(), String> {
         combination(self.servers)?;
@@ -76,9 +76,9 @@ impl Site {
     }
 
     /// Of the link between a server and the switch.
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> EmulatedLinkConditions {
         let (rate_mbit, delay_ms) = (Some(self.rate_mbit), self.delay_ms / 2.0);
-        Conditions { rate_mbit, delay_ms, ..Conditions::default() }
+        EmulatedLinkConditions { rate_mbit, delay_ms, ..EmulatedLinkConditions::default() }
     }
 
     /// Adds the hosts of so many servers to a trial.
@@ -103,7 +103,7 @@ impl Site {
 
 /// The servers that are to be the next group.
 #[derive(Clone, Copy, Debug, Default)]
-struct Joining {
+struct JoiningServers {
     count: usize,
     /// Whether the first group's servers have them in their configurations, so that there are links
     /// with them before the refresh.
@@ -116,18 +116,22 @@ fn host_name(number: usize) -> String {
 }
 
 /// Servers that run, by their numbers from 1: a group, and those that are to be the next one.
-struct Servers<'a> {
-    site: Site,
-    network: &'a Network,
+struct RunningServers<'a> {
+    site: QuorumNetworkOptions,
+    network: &'a EmulatedNetwork,
     directory: TempDir,
-    running: BTreeMap<usize, Program>,
+    running: BTreeMap<usize, ProgramProcess>,
     runtime: Runtime,
 }
 
-impl<'a> Servers<'a> {
+impl<'a> RunningServers<'a> {
     /// Performs the ceremony for the first group, starts its servers and those that join, and waits
     /// until the group is linked and has signed its header.
-    fn start(site: Site, joining: Joining, network: &'a Network) -> Result<Self, String> {
+    fn start(
+        site: QuorumNetworkOptions,
+        joining: JoiningServers,
+        network: &'a EmulatedNetwork,
+    ) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(text)?;
         let directory = tempfile::Builder::new().prefix("sunder-quorum-").tempdir_in(STORES);
         let directory = directory.map_err(|error| format!("{STORES}: {error}"))?;
@@ -153,11 +157,13 @@ impl<'a> Servers<'a> {
 
     /// Writes all files.
     fn prepare(&self, group: usize, all: &[usize], linked: bool) -> Result<(), String> {
-        let mut generator = Generator::seeded().map_err(text)?;
+        let mut generator = RandomGenerator::seeded().map_err(text)?;
         let secrets = all.iter().map(|_| generator.array());
         let secrets: Vec<[u8; 32]> = secrets.collect::<Result<_, _>>().map_err(text)?;
-        let identities: Vec<String> =
-            secrets.iter().map(|secret| SecretKey::new(secret).public().to_string()).collect();
+        let identities: Vec<String> = secrets
+            .iter()
+            .map(|secret| IdentitySecretKey::new(secret).public().to_string())
+            .collect();
         let table = |name: &str, number: &usize| {
             let (identity, address) = (&identities[number - 1], self.address(*number)?);
             Ok(format!("[[{name}]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n"))
@@ -168,11 +174,11 @@ impl<'a> Servers<'a> {
         let (first, next) = all.split_at(group);
         let key = key(self.site.modulus_bits)?;
         let members = parse_nodes(&tables("server", first)?).map_err(text)?;
-        let files = ShareFile::deal(&key, &members, &mut generator).map_err(text)?;
+        let files = QuorumShareFile::deal(&key, &members, &mut generator).map_err(text)?;
         ceremony_files::write(self.directory.path(), &files).map_err(text)?;
         self.write("next.toml", &tables("server", next)?)?;
         for (number, secret) in all.iter().zip(&secrets) {
-            self.write(&format!("server-{number}.key"), &Digest(*secret).to_string())?;
+            self.write(&format!("server-{number}.key"), &Sha256Digest(*secret).to_string())?;
             let address = self.address(*number)?;
             let share = format!("share = \"server-{number}.share\"\n");
             let more = match (*number <= group, linked) {
@@ -220,7 +226,7 @@ impl<'a> Servers<'a> {
             let command: Vec<String> = command.map(|it| it.display().to_string()).collect();
             let host = host(self.network, &host_name(number))?;
             let output = self.path(&format!("server-{number}.log"));
-            let program = Program::start(host, &command, &output, None)?;
+            let program = ProgramProcess::start(host, &command, &output, None)?;
             self.running.insert(number, program);
         }
         for number in numbers {
@@ -229,7 +235,7 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    fn program(&mut self, number: usize) -> Result<&mut Program, String> {
+    fn program(&mut self, number: usize) -> Result<&mut ProgramProcess, String> {
         self.running.get_mut(&number).ok_or_else(|| format!("server {number} does not run"))
     }
 
@@ -245,7 +251,7 @@ impl<'a> Servers<'a> {
 
     /// Says so if a server has ended.
     fn check(&mut self) -> Result<(), String> {
-        self.running.values_mut().try_for_each(Program::check)
+        self.running.values_mut().try_for_each(ProgramProcess::check)
     }
 
     /// Waits until the status of a server is as expected.
@@ -253,7 +259,7 @@ impl<'a> Servers<'a> {
         &mut self,
         number: usize,
         expected: &str,
-        is_reached: impl Fn(&Status) -> bool,
+        is_reached: impl Fn(&QuorumNodeStatus) -> bool,
     ) -> Result<(), String> {
         let deadline = Instant::now() + TIMEOUT;
         while !is_reached(&self.status(number)?) {
@@ -268,7 +274,7 @@ impl<'a> Servers<'a> {
     }
 
     /// What a server says of itself.
-    fn status(&self, number: usize) -> Result<Status, String> {
+    fn status(&self, number: usize) -> Result<QuorumNodeStatus, String> {
         let path = self.path(&format!("quorum-server-{number}.sock"));
         let mut answer = String::new();
         let asked = UnixStream::connect(&path).and_then(|mut it| it.read_to_string(&mut answer));
@@ -287,15 +293,15 @@ impl<'a> Servers<'a> {
         humantime::parse_rfc3339(time).map(Some).map_err(|error| format!("{line}: {error}"))
     }
 
-    fn client(&self, number: usize) -> Client {
-        Client::new(&self.path(&format!("server-{number}.api")))
+    fn client(&self, number: usize) -> QuorumApiClient {
+        QuorumApiClient::new(&self.path(&format!("server-{number}.api")))
     }
 
     /// Has a message signed at a server, and returns how long that took.
     fn sign(&self, number: usize, message: &str) -> Result<Duration, String> {
         let (client, message) = (self.client(number), message.to_owned());
         let start = Instant::now();
-        let signed = self.runtime.block_on(client.sign(message.into(), Encoding::Pkcs1));
+        let signed = self.runtime.block_on(client.sign(message.into(), ApiEncoding::Pkcs1));
         let took = start.elapsed();
         signed.map_err(|error| format!("server {number}: {error}"))?;
         Ok(took)

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorum::Combination;
-use quorum::in_process::{RefreshReport, ServerRun, Work};
+use quorum::CombinatorialSharing;
+use quorum::in_process::{RefreshProcessorTime, RefreshReport, ServerRefreshReport};
 use serde::Deserialize;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use super::super::{Driver, Values, no_hosts, options};
-use super::{GroupOptions, at_place, check_place, key, mean};
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::{QuorumGroupOptions, check_rank, key, mean, time_at_rank};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-refresh",
     values: &[
         "old",
@@ -35,7 +35,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct QuorumRefreshOptions {
     /// The number of servers, 3f+1.
     servers: u8,
     /// The number of bits of the modulus.
@@ -48,24 +48,24 @@ struct Options {
     place: f64,
 }
 
-impl Options {
-    fn group(self) -> GroupOptions {
+impl QuorumRefreshOptions {
+    fn group(self) -> QuorumGroupOptions {
         let Self { servers, modulus_bits, paper_range, .. } = self;
-        GroupOptions { servers, modulus_bits, paper_range }
+        QuorumGroupOptions { servers, modulus_bits, paper_range }
     }
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let options: Options = options(table)?;
+    let options: QuorumRefreshOptions = options(table)?;
     let (group, place) = (options.group(), options.place);
     group.check()?;
-    check_place(place, group.servers)
+    check_rank(place, group.servers)
 }
 
-fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: QuorumRefreshOptions = options(table)?;
     let (options, place) = (options.group(), options.place);
-    let mut generator = Generator::seeded().map_err(|error| error.to_string())?;
+    let mut generator = RandomGenerator::seeded().map_err(|error| error.to_string())?;
     let key = key(options.modulus_bits)?;
     let (setting, combination) = (options.setting(&key), options.combination()?);
     let group = setting.deal(&key, &combination, &mut generator);
@@ -73,19 +73,19 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let refreshed = group.refresh(&setting, &combination, &mut generator);
     let (_, report) = refreshed.map_err(|error| error.to_string())?;
     let RefreshReport { old, new } = &report;
-    let costs = Costs::of(&report, &combination);
+    let costs = SubshareCosts::of(&report, &combination);
     let entries: usize = old.iter().chain(new).map(|server| server.entries.bytes).sum();
     let servers = combination.server_count();
     let (labels, held) = counts(&combination);
     let signers = combination.signer_count() as f64;
-    let work = |part: fn(&Work) -> Duration| {
-        move |servers: &[ServerRun]| {
+    let work = |part: fn(&RefreshProcessorTime) -> Duration| {
+        move |servers: &[ServerRefreshReport]| {
             let most = servers.iter().map(|server| part(&server.work)).max();
             most.unwrap_or_default().as_secs_f64()
         }
     };
     let processor: Duration = old.iter().chain(new).map(|server| server.work.total()).sum();
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("old", done(old, place)),
         ("new", done(new, place)),
         ("old_kb", mean(old.iter().map(|server| server.messages.bytes as f64 / 1e3))),
@@ -106,17 +106,18 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
 }
 
 /// The processor time for a subshare, in s.
-struct Costs {
+struct SubshareCosts {
     /// Of the proof of a subshare.
     prove: f64,
     /// Of decrypting and checking a subshare.
     check: f64,
 }
 
-impl Costs {
-    fn of(report: &RefreshReport, group: &Combination) -> Self {
+impl SubshareCosts {
+    fn of(report: &RefreshReport, group: &CombinatorialSharing) -> Self {
         let (labels, held) = counts(group);
-        let total = |servers: &[ServerRun], part: fn(&Work) -> Duration| {
+        let total = |servers: &[ServerRefreshReport],
+                     part: fn(&RefreshProcessorTime) -> Duration| {
             servers.iter().map(|server| part(&server.work)).sum::<Duration>().as_secs_f64()
         };
         let servers = group.server_count() as f64;
@@ -128,13 +129,13 @@ impl Costs {
 }
 
 /// l and l'.
-fn counts(group: &Combination) -> (f64, f64) {
+fn counts(group: &CombinatorialSharing) -> (f64, f64) {
     let labels = group.label_count();
     // Each share has 2f+1 holders.
     (labels as f64, (labels * group.quorum() / group.server_count()) as f64)
 }
 
 /// When servers were done, in s.
-fn done(servers: &[ServerRun], place: f64) -> f64 {
-    at_place(servers.iter().map(|server| server.done_after.as_secs_f64()).collect(), place)
+fn done(servers: &[ServerRefreshReport], place: f64) -> f64 {
+    time_at_rank(servers.iter().map(|server| server.done_after.as_secs_f64()).collect(), place)
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keys::rsa::Encoding;
+use keys::rsa::RsaEncoding;
 use quorum::ServerIndex;
-use quorum::in_process::{Signed, SigningServers, measured};
-use quorum::signing::{Health, Query, Signers};
+use quorum::in_process::{SignReport, SigningServers, measured};
+use quorum::signing::{PartialSignQuery, QuickSigners, SignerHealth};
 use serde::Deserialize;
-use sharing::Generator;
+use sharing::RandomGenerator;
 
-use super::super::{Driver, Values, no_hosts, options};
-use super::{GroupOptions, key};
-use crate::network::Network;
+use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::{QuorumGroupOptions, key};
+use crate::network::EmulatedNetwork;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-sign",
     values: &[
         "usual",
@@ -36,7 +36,7 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct QuorumSignOptions {
     /// The number of servers, 3f+1.
     servers: u8,
     /// The number of bits of the modulus.
@@ -53,15 +53,15 @@ const MESSAGE: &[u8; 20] = b"a message, 160 bits.";
 /// The maximum number of signatures.
 const MAX_SIGNATURES: usize = 10_000;
 
-impl Options {
-    fn group(self) -> GroupOptions {
+impl QuorumSignOptions {
+    fn group(self) -> QuorumGroupOptions {
         let Self { servers, modulus_bits, paper_range, .. } = self;
-        GroupOptions { servers, modulus_bits, paper_range }
+        QuorumGroupOptions { servers, modulus_bits, paper_range }
     }
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let options: Options = options(table)?;
+    let options: QuorumSignOptions = options(table)?;
     let signatures = options.signatures;
     if !(1..=MAX_SIGNATURES).contains(&signatures) {
         return Err(format!("signatures is {signatures}; give 1 to {MAX_SIGNATURES}"));
@@ -69,15 +69,15 @@ fn check(table: &toml::Table) -> Result<(), String> {
     options.group().check()
 }
 
-fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
-    let options: Options = options(table)?;
+fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let options: QuorumSignOptions = options(table)?;
     let (options, signatures) = (options.group(), options.signatures);
-    let mut generator = Generator::seeded().map_err(|error| error.to_string())?;
+    let mut generator = RandomGenerator::seeded().map_err(|error| error.to_string())?;
     let key = key(options.modulus_bits)?;
     let (setting, combination) = (options.setting(&key), options.combination()?);
     let group = setting.deal(&key, &combination, &mut generator);
     let servers = group.map_err(|error| error.to_string())?.signing_servers(&setting);
-    let mut health = Health::new(&combination);
+    let mut health = SignerHealth::new(&combination);
     let usual = (0..signatures).map(|_| sign(&servers, &mut health, &[]));
     let usual = usual.collect::<Result<Vec<_>, _>>()?;
     // Those are silent that the requester chooses first.
@@ -95,10 +95,10 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let (answer, full_replier) = measured(|| servers.answer(first, &full));
     let answer = answer.map_err(|error| error.to_string())?;
     let signers = combination.servers().take(combination.signer_count());
-    let quick = query(&servers, Signers::new(&combination, signers));
+    let quick = query(&servers, QuickSigners::new(&combination, signers));
     let requester_bytes = quick.to_bytes().len() * combination.signer_count();
     let replier_bytes = usual[0].answers.bytes / usual[0].answers.count;
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("usual", percentile(&usual, 50)),
         ("usual_99", percentile(&usual, 99)),
         ("one_silent", percentile(&one_silent, 50)),
@@ -111,23 +111,23 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     ])))
 }
 
-fn query(servers: &SigningServers, signers: Option<Signers>) -> Query {
+fn query(servers: &SigningServers, signers: Option<QuickSigners>) -> PartialSignQuery {
     let (epoch, message) = (servers.group().epoch, MESSAGE.to_vec());
-    Query { epoch, signers, encoding: Encoding::Pkcs1, message }
+    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message }
 }
 
 fn sign(
     servers: &SigningServers,
-    health: &mut Health,
+    health: &mut SignerHealth,
     silent: &[ServerIndex],
-) -> Result<Signed, String> {
-    let signed = servers.sign(MESSAGE, Encoding::Pkcs1, health, silent);
+) -> Result<SignReport, String> {
+    let signed = servers.sign(MESSAGE, RsaEncoding::Pkcs1, health, silent);
     let signed = signed.map_err(|error| error.to_string())?;
     if signed.signature.is_none() { Err(String::from("there is no signature")) } else { Ok(signed) }
 }
 
 /// A percentile of the times to a signature, in ms.
-fn percentile(signed: &[Signed], percent: usize) -> f64 {
+fn percentile(signed: &[SignReport], percent: usize) -> f64 {
     let mut times: Vec<Duration> = signed.iter().map(|signed| signed.took).collect();
     times.sort();
     times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3

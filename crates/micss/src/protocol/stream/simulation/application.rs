@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 
 use super::ms;
-use super::scenario::End;
+use super::scenario::StreamEndScenario;
 
 /// An application that says so many bytes, and expects as many as the other says.
-pub(super) struct Application {
+pub(super) struct SimulatedApplication {
     /// How many bytes it has said, of how many.
     said: usize,
     says: usize,
@@ -26,8 +26,8 @@ pub(super) struct Application {
     pause: Option<(Duration, Duration)>,
 }
 
-impl Application {
-    pub(super) fn new(end: &End, is_steady: bool) -> Self {
+impl SimulatedApplication {
+    pub(super) fn new(end: &StreamEndScenario, is_steady: bool) -> Self {
         Self {
             said: 0,
             says: end.says,
@@ -47,7 +47,12 @@ impl Application {
     }
 
     /// Says something into `space`. Returns how many bytes, and whether it has ended behind them.
-    pub(super) fn say(&mut self, space: &mut [u8], rng: &mut Rng, now: Duration) -> (usize, bool) {
+    pub(super) fn say(
+        &mut self,
+        space: &mut [u8],
+        rng: &mut SeededRng,
+        now: Duration,
+    ) -> (usize, bool) {
         let piece = if self.is_steady { 300 } else { usize::MAX };
         let most = space.len().min(self.says - self.said).min(piece);
         let len = if most == 0 || rng.chance(50) { most } else { 1 + rng.index(most) };
@@ -75,7 +80,7 @@ impl Application {
     }
 
     /// Hears the first of these bytes. Returns how many.
-    pub(super) fn hear(&mut self, bytes: &[u8], rng: &mut Rng, now: Duration) -> usize {
+    pub(super) fn hear(&mut self, bytes: &[u8], rng: &mut SeededRng, now: Duration) -> usize {
         let len = if rng.chance(70) { bytes.len() } else { 1 + rng.index(bytes.len()) };
         let mut places = self.heard..;
         self.is_exact &= bytes[..len].iter().all(|&byte| places.next().map(byte_at) == Some(byte));

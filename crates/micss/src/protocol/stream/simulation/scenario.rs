@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use association::{COOKIE_LEN, HEADER_LEN};
-use sim::Rng;
+use sim::SeededRng;
 
 use super::ms;
-use crate::protocol::target::Refusal;
+use crate::protocol::target::ServiceRefusal;
 
 /// How long TCP sends again what is not acknowledged, and probes a peer that is silent.
 pub(super) const TCP_TIMEOUT: Duration = Duration::from_secs(900);
@@ -16,7 +16,7 @@ pub(super) const STEADY_TIME: Duration = Duration::from_secs(120);
 
 /// What the attacker does on one direction of a channel, after so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attack {
+pub(super) enum ChannelAttack {
     None,
     /// Acknowledges everything, and passes on nothing.
     Swallow(usize),
@@ -36,7 +36,7 @@ pub(super) enum Attack {
 
 /// From when until when nothing crosses a channel: packets are lost, and sent again after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outage {
+pub(super) struct ChannelOutage {
     pub(super) from: Duration,
     /// `None`: for ever.
     pub(super) until: Option<Duration>,
@@ -46,23 +46,23 @@ pub(super) struct Outage {
 
 /// What is done to a channel.
 #[derive(Clone, Debug)]
-pub(super) struct Channel {
+pub(super) struct ChannelScenario {
     /// By the end that a direction leads to.
-    pub(super) attacks: [Attack; 2],
+    pub(super) attacks: [ChannelAttack; 2],
     /// One after another.
-    pub(super) outages: Vec<Outage>,
+    pub(super) outages: Vec<ChannelOutage>,
     pub(super) delay: (Duration, Duration),
 }
 
-impl Channel {
+impl ChannelScenario {
     pub(super) fn is_honest(&self) -> bool {
-        self.attacks == [Attack::None; 2] && self.outages.is_empty()
+        self.attacks == [ChannelAttack::None; 2] && self.outages.is_empty()
     }
 }
 
 /// What an end and its application do.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct StreamEndScenario {
     /// How many bytes the application says, and when it begins.
     pub(super) says: usize,
     pub(super) begins_at: Duration,
@@ -79,16 +79,16 @@ pub(super) struct End {
 /// What a run is like.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "the conditions are independent")]
-pub(super) struct Scenario {
+pub(super) struct StreamScenario {
     pub(super) n: u8,
     pub(super) k: u8,
-    pub(super) channels: Vec<Channel>,
-    pub(super) ends: [End; 2],
+    pub(super) channels: Vec<ChannelScenario>,
+    pub(super) ends: [StreamEndScenario; 2],
     pub(super) is_reusable: bool,
     pub(super) has_records: bool,
     /// The client's application waits for the answer.
     pub(super) waits: bool,
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<ServiceRefusal>,
     /// How long the server takes to connect to the service.
     pub(super) service_delay: Duration,
     /// How long a stream waits for lost channels, if it is not open.
@@ -100,20 +100,21 @@ pub(super) struct Scenario {
     pub(super) is_steady: bool,
 }
 
-impl Scenario {
-    pub(super) fn random(rng: &mut Rng) -> Self {
+impl StreamScenario {
+    pub(super) fn random(rng: &mut SeededRng) -> Self {
         let n = 1 + small(rng.index(5));
         let has_records = rng.chance(85);
         let all = rng.chance(40) || !has_records;
         let k = if all { n } else { 1 + small(rng.index(n.into())) };
         let hostile = if rng.chance(20) { 0 } else { rng.index(usize::from(n)) };
-        let mut channels: Vec<Channel> =
-            (0..n).map(|channel| Channel::random(rng, usize::from(channel) < hostile)).collect();
+        let mut channels: Vec<ChannelScenario> = (0..n)
+            .map(|channel| ChannelScenario::random(rng, usize::from(channel) < hostile))
+            .collect();
         rng.shuffle(&mut channels);
-        let ends = [End::random(rng), End::random(rng)];
+        let ends = [StreamEndScenario::random(rng), StreamEndScenario::random(rng)];
         let says_much = ends.iter().any(|end| end.says > 20_000);
         let window = [if says_much { 20_000 } else { 700 }, 65_536][rng.index(2)];
-        let refusals = [Refusal::NotAllowed, Refusal::Unreachable];
+        let refusals = [ServiceRefusal::NotAllowed, ServiceRefusal::Unreachable];
         Self {
             n,
             k,
@@ -131,11 +132,11 @@ impl Scenario {
     }
 
     /// One in which channels fail again and again for two minutes, and nothing else does.
-    pub(super) fn of_outages(rng: &mut Rng) -> Self {
+    pub(super) fn of_outages(rng: &mut SeededRng) -> Self {
         let n = 2 + small(rng.index(4));
         let k = if rng.chance(30) { n } else { 1 + small(rng.index(usize::from(n) - 1)) };
         let mut steady = Self::random(rng);
-        let end = End {
+        let end = StreamEndScenario {
             says: usize::MAX,
             begins_at: ms(0),
             breaks_at: None,
@@ -146,33 +147,33 @@ impl Scenario {
         (steady.n, steady.k, steady.ends) = (n, k, [end.clone(), end]);
         (steady.has_records, steady.is_steady, steady.refusal) = (true, true, None);
         (steady.service_delay, steady.window) = (ms(10), 65_536);
-        steady.channels = (0..n).map(|_| Channel::with_outages(rng)).collect();
+        steady.channels = (0..n).map(|_| ChannelScenario::with_outages(rng)).collect();
         steady
     }
 
     /// One that reaches what random ones seldom do: a channel that falls silent while the stream
     /// opens, or an application that breaks while nothing can be sent.
-    pub(super) fn rare(rng: &mut Rng) -> Self {
+    pub(super) fn rare(rng: &mut SeededRng) -> Self {
         let mut rare = Self::random(rng);
         let cookie = HEADER_LEN + COOKIE_LEN;
         let list = HEADER_LEN + 8 + COOKIE_LEN * usize::from(rare.n);
         rare.has_records = true;
         rare.channels.iter_mut().for_each(|channel| {
-            (channel.attacks, channel.outages) = ([Attack::None; 2], Vec::new());
+            (channel.attacks, channel.outages) = ([ChannelAttack::None; 2], Vec::new());
         });
         if rng.chance(50) {
             let behind = rng.index(150);
-            rare.refusal = rng.chance(30).then_some(Refusal::NotAllowed);
+            rare.refusal = rng.chance(30).then_some(ServiceRefusal::NotAllowed);
             rare.channels[0].attacks = if rng.chance(50) {
-                [Attack::Swallow(cookie + list + behind), Attack::None]
+                [ChannelAttack::Swallow(cookie + list + behind), ChannelAttack::None]
             } else {
-                [Attack::None, Attack::Swallow(list + behind)]
+                [ChannelAttack::None, ChannelAttack::Swallow(list + behind)]
             };
             rare.ends.iter_mut().for_each(|end| end.breaks_at = None);
         } else {
             let from = ms(250 + rng.below(500));
             let noticed_after = ms(20_000);
-            rare.channels[0].outages = vec![Outage { from, until: None, noticed_after }];
+            rare.channels[0].outages = vec![ChannelOutage { from, until: None, noticed_after }];
             rare.ends[rng.index(2)].breaks_at = Some(from + ms(rng.below(2_000)));
             rare.window = 150 + rng.index(400);
         }
@@ -186,8 +187,9 @@ impl Scenario {
 
     /// Whether both ends and the service let the stream run.
     fn is_undisturbed(&self) -> bool {
-        let is_left_alone =
-            |end: &End| end.breaks_at.is_none() && end.killed_at.is_none() && end.memory.is_none();
+        let is_left_alone = |end: &StreamEndScenario| {
+            end.breaks_at.is_none() && end.killed_at.is_none() && end.memory.is_none()
+        };
         self.service_delay < ms(20_000) && self.ends.iter().all(is_left_alone)
     }
 
@@ -202,8 +204,9 @@ impl Scenario {
     /// Whether nothing may be delivered but what was sent: an attacker may change it without
     /// records, or on k channels.
     pub(super) fn must_be_exact(&self) -> bool {
-        let changes = |attack| matches!(attack, Attack::Change(_) | Attack::Replay(_));
-        let is_changed = |channel: &&Channel| channel.attacks.into_iter().any(changes);
+        let changes =
+            |attack| matches!(attack, ChannelAttack::Change(_) | ChannelAttack::Replay(_));
+        let is_changed = |channel: &&ChannelScenario| channel.attacks.into_iter().any(changes);
         let changed = self.channels.iter().filter(is_changed).count();
         changed == 0 || self.has_records && changed < self.k.into()
     }
@@ -216,13 +219,13 @@ impl Scenario {
     /// How long a stream takes at most that must succeed: less than TCP takes to find out that a
     /// channel is dead, unless an attacker lets bytes pass one by one.
     pub(super) fn must_finish_within(&self) -> Duration {
-        let trickles = |attack| matches!(attack, Attack::Trickle(..));
+        let trickles = |attack| matches!(attack, ChannelAttack::Trickle(..));
         let mut attacks = self.channels.iter().flat_map(|channel| channel.attacks);
         if attacks.any(trickles) { Duration::MAX } else { TCP_TIMEOUT }
     }
 
     /// Why the client must have been refused, if it must.
-    pub(super) fn must_refuse(&self) -> Option<Refusal> {
+    pub(super) fn must_refuse(&self) -> Option<ServiceRefusal> {
         self.refusal.filter(|_| self.is_served())
     }
 
@@ -234,24 +237,24 @@ impl Scenario {
     }
 }
 
-impl Channel {
+impl ChannelScenario {
     /// One that is out again and again, after the stream has opened.
-    fn with_outages(rng: &mut Rng) -> Self {
+    fn with_outages(rng: &mut SeededRng) -> Self {
         let mut channel = Self::random(rng, false);
         let mut from = ms(5_000 + rng.below(30_000));
         while from < STEADY_TIME {
             let until = from + ms([500, 3_000, 10_000, 60_000][rng.index(4)] + rng.below(500));
             let noticed_after = ms(2_250 + rng.below(500));
-            channel.outages.push(Outage { from, until: Some(until), noticed_after });
+            channel.outages.push(ChannelOutage { from, until: Some(until), noticed_after });
             from = until + ms(1_000 + rng.below(30_000));
         }
         channel
     }
 
-    fn random(rng: &mut Rng, is_hostile: bool) -> Self {
+    fn random(rng: &mut SeededRng, is_hostile: bool) -> Self {
         let delay = ms(1 + rng.below(50));
         let mut channel = Self {
-            attacks: [Attack::None; 2],
+            attacks: [ChannelAttack::None; 2],
             outages: Vec::new(),
             delay: (delay, delay + ms(rng.below(20))),
         };
@@ -260,16 +263,16 @@ impl Channel {
             let lasts = [ms(rng.below(4_000)), ms(rng.below(200_000))][rng.index(2)];
             let until = rng.chance(50).then_some(from + lasts);
             let noticed_after = ms(2_250 + rng.below(8_000));
-            channel.outages = vec![Outage { from, until, noticed_after }];
+            channel.outages = vec![ChannelOutage { from, until, noticed_after }];
         } else if is_hostile {
-            channel.attacks = [Attack::random(rng), Attack::random(rng)];
+            channel.attacks = [ChannelAttack::random(rng), ChannelAttack::random(rng)];
         }
         channel
     }
 }
 
-impl Attack {
-    fn random(rng: &mut Rng) -> Self {
+impl ChannelAttack {
+    fn random(rng: &mut SeededRng) -> Self {
         let place = [rng.index(60), rng.index(200), rng.index(3_000), rng.index(40_000)];
         let place = place[rng.index(4)];
         match rng.index(10) {
@@ -285,12 +288,12 @@ impl Attack {
     }
 }
 
-impl End {
-    fn random(rng: &mut Rng) -> Self {
+impl StreamEndScenario {
+    fn random(rng: &mut SeededRng) -> Self {
         // The last is more than a long record.
         let long = if rng.chance(20) { 60_000 } else { 12_000 };
         let says = [0, 1, 300, 3_000, long];
-        let time = |rng: &mut Rng| ms([rng.below(400), rng.below(20_000)][rng.index(2)]);
+        let time = |rng: &mut SeededRng| ms([rng.below(400), rng.below(20_000)][rng.index(2)]);
         Self {
             says: says[rng.index(5)],
             begins_at: ms([0, rng.below(400), rng.below(40_000)][rng.index(4).saturating_sub(1)]),

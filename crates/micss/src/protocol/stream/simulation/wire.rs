@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sim::{LinkId, Network, Rng};
+use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork};
 
 use super::ms;
-use super::scenario::{Attack, Channel, Outage, Scenario, TCP_TIMEOUT};
+use super::scenario::{ChannelAttack, ChannelOutage, ChannelScenario, StreamScenario, TCP_TIMEOUT};
 
 /// How long a connection is silent before TCP probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -14,9 +14,9 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// One end of a channel's connection, and the direction that leads to it.
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the events of a connection are independent")]
-struct Socket {
-    link: LinkId,
-    attack: Attack,
+struct SimulatedSocket {
+    link: SimulatedLinkId,
+    attack: ChannelAttack,
     /// How many bytes the attacker has taken, and when the last of them arrives.
     passed: usize,
     last: Duration,
@@ -35,7 +35,7 @@ struct Socket {
 }
 
 /// What comes of reading.
-pub(super) enum Read {
+pub(super) enum SimulatedRead {
     Nothing,
     /// So many bytes, or the end if there are none.
     Bytes(usize),
@@ -43,22 +43,22 @@ pub(super) enum Read {
 }
 
 /// The connections.
-pub(super) struct Wires {
+pub(super) struct SimulatedConnections {
     /// By channel, then by end.
-    sockets: Vec<[Socket; 2]>,
+    sockets: Vec<[SimulatedSocket; 2]>,
     /// The channel and the end of each link, also of connections that were replaced.
     places: Vec<(usize, usize)>,
     /// How often the connection of a channel was replaced.
     replaced: Vec<u32>,
-    outages: Vec<Vec<Outage>>,
+    outages: Vec<Vec<ChannelOutage>>,
     /// Whether TCP sends again ever more rarely what an outage has lost.
     backs_off: bool,
     /// How many bytes a direction holds.
     window: usize,
 }
 
-impl Wires {
-    pub(super) fn new<T>(scenario: &Scenario, network: &mut Network<T>) -> Self {
+impl SimulatedConnections {
+    pub(super) fn new<T>(scenario: &StreamScenario, network: &mut SimulatedNetwork<T>) -> Self {
         let mut wires = Self {
             sockets: Vec::new(),
             places: Vec::new(),
@@ -79,19 +79,19 @@ impl Wires {
     fn connection<T>(
         &mut self,
         place: usize,
-        channel: &Channel,
-        network: &mut Network<T>,
-    ) -> [Socket; 2] {
+        channel: &ChannelScenario,
+        network: &mut SimulatedNetwork<T>,
+    ) -> [SimulatedSocket; 2] {
         let (low, high) = channel.delay;
         let mut ends = 0..;
         channel.attacks.map(|attack| {
-            let link = network.link(low, high);
+            let link = network.add_link(low, high);
             assert_eq!(link.index(), self.places.len());
             self.places.push((place, ends.next().expect("two")));
             if !channel.is_honest() {
                 network.seize(link);
             }
-            Socket {
+            SimulatedSocket {
                 link,
                 attack,
                 passed: 0,
@@ -108,7 +108,12 @@ impl Wires {
     }
 
     /// A new connection takes the place of a channel's.
-    pub(super) fn replace<T>(&mut self, place: usize, channel: &Channel, network: &mut Network<T>) {
+    pub(super) fn replace<T>(
+        &mut self,
+        place: usize,
+        channel: &ChannelScenario,
+        network: &mut SimulatedNetwork<T>,
+    ) {
         self.sockets[place] = self.connection(place, channel, network);
         self.replaced[place] += 1;
     }
@@ -119,7 +124,7 @@ impl Wires {
     }
 
     /// The channel of a link, and the end that it leads to. Nothing if its connection was replaced.
-    pub(super) fn place(&self, link: LinkId) -> Option<(usize, usize)> {
+    pub(super) fn place(&self, link: SimulatedLinkId) -> Option<(usize, usize)> {
         let (channel, to) = self.places[link.index()];
         (self.sockets[channel][to].link == link).then_some((channel, to))
     }
@@ -135,7 +140,7 @@ impl Wires {
         &mut self,
         (end, channel): (usize, usize),
         bytes: &[u8],
-        network: &mut Network<T>,
+        network: &mut SimulatedNetwork<T>,
     ) {
         let to = &mut self.sockets[channel][1 - end];
         to.outstanding += bytes.len();
@@ -146,8 +151,8 @@ impl Wires {
         &mut self,
         (end, channel): (usize, usize),
         space: &mut [u8],
-        rng: &mut Rng,
-    ) -> Read {
+        rng: &mut SeededRng,
+    ) -> SimulatedRead {
         let socket = &mut self.sockets[channel][end];
         let most = space.len().min(socket.arrived.len());
         if most > 0 {
@@ -158,15 +163,15 @@ impl Wires {
             space[cut..len].copy_from_slice(&second[..len - cut]);
             socket.arrived.drain(..len);
             socket.outstanding = socket.outstanding.saturating_sub(len);
-            return Read::Bytes(len);
+            return SimulatedRead::Bytes(len);
         }
         if socket.is_broken {
-            return Read::Broken;
+            return SimulatedRead::Broken;
         }
         if socket.has_ended && !std::mem::replace(&mut socket.is_end_read, true) {
-            return Read::Bytes(0);
+            return SimulatedRead::Bytes(0);
         }
-        Read::Nothing
+        SimulatedRead::Nothing
     }
 
     /// Whether the system reports that a connection is broken.
@@ -175,7 +180,12 @@ impl Wires {
     }
 
     /// An end sends nothing more.
-    pub(super) fn shut<T>(&mut self, end: usize, channel: usize, network: &mut Network<T>) {
+    pub(super) fn shut<T>(
+        &mut self,
+        end: usize,
+        channel: usize,
+        network: &mut SimulatedNetwork<T>,
+    ) {
         if !std::mem::replace(&mut self.sockets[channel][end].is_shut, true) {
             network.close_stream(self.sockets[channel][1 - end].link);
         }
@@ -187,7 +197,7 @@ impl Wires {
         &mut self,
         (end, channel): (usize, usize),
         is_reset: bool,
-        network: &mut Network<T>,
+        network: &mut SimulatedNetwork<T>,
     ) -> Option<Duration> {
         let socket = &mut self.sockets[channel][end];
         if std::mem::replace(&mut socket.is_closed, true) || socket.is_broken {
@@ -223,7 +233,7 @@ impl Wires {
 
     /// When TCP gives a channel's connection up.
     pub(super) fn times_out_at(&self, channel: usize) -> Option<Duration> {
-        let &Outage { from, until, .. } = self.outages[channel].first()?;
+        let &ChannelOutage { from, until, .. } = self.outages[channel].first()?;
         until.is_none_or(|until| until > from + TCP_TIMEOUT).then_some(from + TCP_TIMEOUT)
     }
 
@@ -233,9 +243,10 @@ impl Wires {
     }
 
     /// The outage of a channel now, if there is one.
-    fn outage(&self, channel: usize, now: Duration) -> Option<Outage> {
-        let is_now =
-            |outage: &&Outage| outage.from <= now && outage.until.is_none_or(|until| now < until);
+    fn outage(&self, channel: usize, now: Duration) -> Option<ChannelOutage> {
+        let is_now = |outage: &&ChannelOutage| {
+            outage.from <= now && outage.until.is_none_or(|until| now < until)
+        };
         self.outages[channel].iter().find(is_now).copied()
     }
 
@@ -243,13 +254,13 @@ impl Wires {
     pub(super) fn silence(&self, end: usize, channel: usize, now: Duration) -> Duration {
         let is_unacknowledged = self.sockets[channel][1 - end].outstanding > 0;
         match self.outage(channel, now) {
-            Some(Outage { from, .. }) if is_unacknowledged => now.saturating_sub(from),
+            Some(ChannelOutage { from, .. }) if is_unacknowledged => now.saturating_sub(from),
             _ => Duration::ZERO,
         }
     }
 
     /// Bytes have arrived. Returns whether the peer is to be told that nobody takes them.
-    pub(super) fn arrive(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
+    pub(super) fn arrive(&mut self, link: SimulatedLinkId, bytes: Vec<u8>) -> bool {
         let Some((channel, to)) = self.place(link) else { return false };
         let socket = &mut self.sockets[channel][to];
         if socket.is_closed || socket.is_broken {
@@ -261,7 +272,7 @@ impl Wires {
     }
 
     /// The peer's end has arrived.
-    pub(super) fn end(&mut self, link: LinkId) {
+    pub(super) fn end(&mut self, link: SimulatedLinkId) {
         if let Some((channel, to)) = self.place(link) {
             self.sockets[channel][to].has_ended = true;
         }
@@ -271,13 +282,13 @@ impl Wires {
     /// connection is to be reset.
     pub(super) fn attack<T>(
         &mut self,
-        link: LinkId,
+        link: SimulatedLinkId,
         mut bytes: Vec<u8>,
-        (network, rng): (&mut Network<T>, &mut Rng),
+        (network, rng): (&mut SimulatedNetwork<T>, &mut SeededRng),
     ) -> Vec<usize> {
         let now = network.now();
         let Some((channel, to)) = self.place(link) else { return Vec::new() };
-        if let Some(Outage { from, until, .. }) = self.outage(channel, now) {
+        if let Some(ChannelOutage { from, until, .. }) = self.outage(channel, now) {
             // It is sent again after the outage, if there is an end of that.
             if let Some(until) = until {
                 let pause =
@@ -294,32 +305,34 @@ impl Wires {
         let cut_at = |place: usize| place.clamp(from, end) - from;
         let (mut is_cut, mut is_reset) = (false, false);
         match socket.attack {
-            Attack::Swallow(place) => {
+            ChannelAttack::Swallow(place) => {
                 let dropped = bytes.len() - cut_at(place);
                 socket.outstanding = socket.outstanding.saturating_sub(dropped);
                 bytes.truncate(cut_at(place));
             }
-            Attack::Cut(place) => {
+            ChannelAttack::Cut(place) => {
                 is_cut = end > place;
                 bytes.truncate(cut_at(place));
             }
-            Attack::Reset(place) => {
+            ChannelAttack::Reset(place) => {
                 is_reset = end > place;
                 bytes.truncate(cut_at(place));
             }
-            Attack::Change(place) => {
+            ChannelAttack::Change(place) => {
                 if let Some(byte) = place.checked_sub(from).and_then(|place| bytes.get_mut(place)) {
                     *byte ^= 1;
                 }
             }
-            Attack::Replay(place) if from <= place && place < end => bytes.extend(bytes.clone()),
-            Attack::None | Attack::Replay(_) => {}
-            Attack::Stall(place, lasts) => {
+            ChannelAttack::Replay(place) if from <= place && place < end => {
+                bytes.extend(bytes.clone());
+            }
+            ChannelAttack::None | ChannelAttack::Replay(_) => {}
+            ChannelAttack::Stall(place, lasts) => {
                 if from <= place && place < end {
                     socket.last = socket.last.max(now) + lasts;
                 }
             }
-            Attack::Trickle(place, interval) => {
+            ChannelAttack::Trickle(place, interval) => {
                 let rest = bytes.split_off(cut_at(place + 200));
                 let slow = bytes.split_off(cut_at(place));
                 let mut at = socket.last.max(now);
@@ -346,13 +359,17 @@ impl Wires {
     }
 
     /// Passes on an end that was intercepted.
-    pub(super) fn attack_close<T>(&mut self, link: LinkId, network: &mut Network<T>) {
+    pub(super) fn attack_close<T>(
+        &mut self,
+        link: SimulatedLinkId,
+        network: &mut SimulatedNetwork<T>,
+    ) {
         let now = network.now();
         let Some((channel, to)) = self.place(link) else { return };
         let outage = self.outage(channel, now);
         let socket = &self.sockets[channel][to];
         let is_swallowed =
-            matches!(socket.attack, Attack::Swallow(place) if socket.passed >= place);
+            matches!(socket.attack, ChannelAttack::Swallow(place) if socket.passed >= place);
         let until = outage.map(|outage| outage.until);
         match until {
             Some(None) => {}

@@ -9,19 +9,20 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use association::{
-    ConnectionId, Cookie, HandshakeConfig, HandshakeServer, Protocol, SharingScheme, TermsPolicy,
+    AssociationProtocol, ConnectionCookie, HandshakeServer, HandshakeServerConfig,
+    PendingConnectionId, SharingScheme, TermsPolicy,
 };
-use sim::{Event as Happening, Network, Rng};
+use sim::{SeededRng, SimulatedNetwork, SimulationEvent as Happening};
 
-use super::application::Application;
-use super::scenario::{Channel, Scenario};
-use super::wire::{Read, Wires};
+use super::application::SimulatedApplication;
+use super::scenario::{ChannelScenario, StreamScenario};
+use super::wire::{SimulatedConnections, SimulatedRead};
 use super::{CLIENT, SERVER, ms};
 use crate::protocol::cookie_quorum::CookieQuorum;
-use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
-use crate::protocol::memory::Lease;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
-use crate::protocol::stream::{Event, Failure, Phase, Stream};
+use crate::protocol::incoming::{ChannelLossReason, LATE_CHANNEL_TIMEOUT};
+use crate::protocol::memory::MemoryLease;
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_REJOIN, OPTION_SINGLE_USE};
+use crate::protocol::stream::{StreamEndpoint, StreamFailure, StreamPhase, StreamProtocolEvent};
 
 /// How long a connection waits for its association at the server.
 const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
@@ -32,7 +33,7 @@ const MAX_TIME: Duration = Duration::from_secs(20_000);
 
 /// What the clock is asked for.
 #[derive(Clone, Copy)]
-enum Alarm {
+enum SimulationAlarm {
     /// Some timer is due, or an application goes on.
     Wake,
     /// The service has been connected, or is not.
@@ -51,20 +52,20 @@ enum Alarm {
 }
 
 /// One end.
-pub(super) struct End {
-    stream: Option<Stream>,
+pub(super) struct SimulatedStreamEnd {
+    stream: Option<StreamEndpoint>,
     /// The channel of each of the stream's.
     places: Vec<usize>,
-    pub(super) application: Application,
+    pub(super) application: SimulatedApplication,
     /// The application's connection is broken, and the stream knows it.
     is_application_broken: bool,
     lost: BTreeSet<usize>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<StreamFailure>,
     pub(super) has_finished: bool,
     pub(super) is_over: bool,
 }
 
-impl End {
+impl SimulatedStreamEnd {
     /// What the stream waits for.
     pub(super) fn state(&self) -> String {
         let Some(stream) = &self.stream else { return "no stream".to_owned() };
@@ -80,17 +81,17 @@ impl End {
     }
 }
 
-pub(super) struct World {
-    scenario: Scenario,
-    rng: Rng,
-    network: Network<Alarm>,
-    wires: Wires,
-    ends: [End; 2],
+pub(super) struct StreamSimulation {
+    scenario: StreamScenario,
+    rng: SeededRng,
+    network: SimulatedNetwork<SimulationAlarm>,
+    wires: SimulatedConnections,
+    ends: [SimulatedStreamEnd; 2],
     /// Until the client has its cookies: what has come of those that are waited for.
     greetings: Option<(CookieQuorum, BTreeMap<usize, Vec<u8>>)>,
     table: HandshakeServer,
     /// The offers of the client on new connections, and their cookies.
-    offers: BTreeMap<usize, (Cookie, Vec<u8>)>,
+    offers: BTreeMap<usize, (ConnectionCookie, Vec<u8>)>,
     /// What the server has read behind a connection's List.
     rests: Vec<Vec<u8>>,
     /// When the next alarm is due that only wakes.
@@ -98,15 +99,15 @@ pub(super) struct World {
     seen: BTreeSet<String>,
 }
 
-impl World {
-    pub(super) fn new(scenario: &Scenario, seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let mut network = Network::new(rng.next_u64());
-        let wires = Wires::new(scenario, &mut network);
-        let end = |end: usize| End {
+impl StreamSimulation {
+    pub(super) fn new(scenario: &StreamScenario, seed: u64) -> Self {
+        let mut rng = SeededRng::new(seed);
+        let mut network = SimulatedNetwork::new(rng.next_u64());
+        let wires = SimulatedConnections::new(scenario, &mut network);
+        let end = |end: usize| SimulatedStreamEnd {
             stream: None,
             places: Vec::new(),
-            application: Application::new(&scenario.ends[end], scenario.is_steady),
+            application: SimulatedApplication::new(&scenario.ends[end], scenario.is_steady),
             is_application_broken: false,
             lost: BTreeSet::new(),
             failure: None,
@@ -130,13 +131,13 @@ impl World {
         };
         world.arm_scenario();
         for channel in 0..channels {
-            let cookie = Cookie::new(world.rng.bytes());
-            world.table.open(ConnectionId(channel as u64), cookie, Duration::ZERO).unwrap();
+            let cookie = ConnectionCookie::new(world.rng.bytes());
+            world.table.open(PendingConnectionId(channel as u64), cookie, Duration::ZERO).unwrap();
         }
         world
     }
 
-    pub(super) fn end(&self, end: usize) -> &End {
+    pub(super) fn end(&self, end: usize) -> &SimulatedStreamEnd {
         &self.ends[end]
     }
 
@@ -149,7 +150,7 @@ impl World {
         for end in self.ends {
             let how = match end.failure {
                 _ if end.has_finished => "finished".to_owned(),
-                Some(Failure::Protocol(error)) => format!("failed: {}", name(error)),
+                Some(StreamFailure::Protocol(error)) => format!("failed: {}", name(error)),
                 Some(failure) => format!("failed: {}", name(failure)),
                 None if end.is_over => "over".to_owned(),
                 None => "still there".to_owned(),
@@ -162,27 +163,29 @@ impl World {
     fn arm_scenario(&mut self) {
         for (end, script) in self.scenario.ends.iter().enumerate() {
             if let Some(at) = script.breaks_at {
-                self.network.arm(at, Alarm::Break(end));
+                self.network.set_timer(at, SimulationAlarm::Break(end));
             }
             if let Some(at) = script.killed_at {
-                self.network.arm(at, Alarm::Kill(end));
+                self.network.set_timer(at, SimulationAlarm::Kill(end));
             }
         }
         for (channel, script) in self.scenario.channels.iter().enumerate() {
             for outage in &script.outages {
                 let noticed = outage.from + outage.noticed_after;
                 if outage.until.is_none_or(|until| noticed < until) {
-                    self.network.arm(noticed, Alarm::Path(channel, Some(outage.from)));
+                    self.network
+                        .set_timer(noticed, SimulationAlarm::Path(channel, Some(outage.from)));
                     if let Some(until) = outage.until {
                         // A probe finds it out.
                         let probed =
                             ms(if self.scenario.is_steady { self.rng.below(1_000) } else { 0 });
-                        self.network.arm(until + probed, Alarm::Path(channel, None));
+                        self.network
+                            .set_timer(until + probed, SimulationAlarm::Path(channel, None));
                     }
                 }
             }
             if let Some(at) = self.wires.times_out_at(channel) {
-                self.network.arm(at, Alarm::TimeOut(channel));
+                self.network.set_timer(at, SimulationAlarm::TimeOut(channel));
             }
         }
     }
@@ -217,7 +220,7 @@ impl World {
         let Some(since) = now.checked_sub(longest).filter(|since| *since > ms(3_000)) else {
             return;
         };
-        let is_whole = |channel: &&Channel| {
+        let is_whole = |channel: &&ChannelScenario| {
             let is_over = |until: Option<Duration>| until.is_some_and(|until| until <= since);
             channel.outages.iter().all(|outage| now < outage.from || is_over(outage.until))
         };
@@ -235,7 +238,7 @@ impl World {
         self.ends.iter().all(|end| end.is_over)
     }
 
-    fn handle(&mut self, happening: Happening<Alarm>) {
+    fn handle(&mut self, happening: Happening<SimulationAlarm>) {
         let now = self.network.now();
         match happening {
             Happening::Arrived { link, bytes } => {
@@ -261,10 +264,10 @@ impl World {
         }
     }
 
-    fn handle_alarm(&mut self, alarm: Alarm, now: Duration) {
+    fn handle_alarm(&mut self, alarm: SimulationAlarm, now: Duration) {
         match alarm {
-            Alarm::Wake => self.wakes_at = None,
-            Alarm::Service => {
+            SimulationAlarm::Wake => self.wakes_at = None,
+            SimulationAlarm::Service => {
                 if let Some(stream) = &mut self.ends[SERVER].stream {
                     match self.scenario.refusal {
                         None => stream.accept(now),
@@ -272,9 +275,9 @@ impl World {
                     }
                 }
             }
-            Alarm::Break(end) => self.ends[end].is_application_broken = true,
-            Alarm::Kill(end) => self.close_all(end, true),
-            Alarm::Path(channel, unusable_since) => {
+            SimulationAlarm::Break(end) => self.ends[end].is_application_broken = true,
+            SimulationAlarm::Kill(end) => self.close_all(end, true),
+            SimulationAlarm::Path(channel, unusable_since) => {
                 for end in &mut self.ends {
                     let index = end.places.iter().position(|&place| place == channel);
                     if let (Some(stream), Some(index)) = (&mut end.stream, index) {
@@ -282,15 +285,16 @@ impl World {
                     }
                 }
             }
-            Alarm::Reset(_, channel, replaced) if replaced != self.wires.replaced(channel) => {}
-            Alarm::Greeted(channel) => self.handle_greeted(channel),
-            Alarm::Offered(channel) => self.handle_offered(channel),
-            Alarm::Reset(end, channel, _) => {
+            SimulationAlarm::Reset(_, channel, replaced)
+                if replaced != self.wires.replaced(channel) => {}
+            SimulationAlarm::Greeted(channel) => self.handle_greeted(channel),
+            SimulationAlarm::Offered(channel) => self.handle_offered(channel),
+            SimulationAlarm::Reset(end, channel, _) => {
                 if let Some(later) = self.wires.reset(end, channel, now) {
-                    self.network.arm(later, alarm);
+                    self.network.set_timer(later, alarm);
                 }
             }
-            Alarm::TimeOut(channel) => self.wires.time_out(channel),
+            SimulationAlarm::TimeOut(channel) => self.wires.time_out(channel),
         }
     }
 
@@ -305,7 +309,7 @@ impl World {
         }
         let now = self.now();
         let wakes = self.ends.iter().filter(|end| !end.is_over).flat_map(|end| {
-            let stream = end.stream.as_ref().and_then(Stream::poll_timeout);
+            let stream = end.stream.as_ref().and_then(StreamEndpoint::poll_timeout);
             [stream, end.application.wakes_at(now)]
         });
         let greetings = self.greetings.as_ref().map(|(quorum, _)| quorum.poll_timeout());
@@ -314,7 +318,7 @@ impl World {
             && self.wakes_at.is_none_or(|at| next < at)
         {
             self.wakes_at = Some(next);
-            self.network.arm(next, Alarm::Wake);
+            self.network.set_timer(next, SimulationAlarm::Wake);
         }
     }
 
@@ -355,47 +359,48 @@ impl World {
         done.contains(&true)
     }
 
-    fn take_events(&mut self, end: usize, stream: &mut Stream) -> bool {
+    fn take_events(&mut self, end: usize, stream: &mut StreamEndpoint) -> bool {
         let now = self.now();
         let mut done = stream.has_work();
         stream.advance(now);
         while let Some(event) = stream.poll_event() {
             done = true;
             match event {
-                Event::Requested(request) => {
+                StreamProtocolEvent::Requested(request) => {
                     assert_eq!(*request, b"service");
                     limit_memory(stream, self.scenario.ends[SERVER].memory);
-                    self.network.arm(now + self.scenario.service_delay, Alarm::Service);
+                    self.network
+                        .set_timer(now + self.scenario.service_delay, SimulationAlarm::Service);
                 }
-                Event::Opened => stream.connect_application(now),
-                Event::Lost(channel, why) => {
+                StreamProtocolEvent::Opened => stream.connect_application(now),
+                StreamProtocolEvent::Lost(channel, why) => {
                     assert!(self.ends[end].lost.insert(channel), "lost twice");
-                    if why != Loss::Missing {
+                    if why != ChannelLossReason::Missing {
                         self.close(end, self.ends[end].places[channel], false);
                     }
                 }
-                Event::Detached(channel) => {
+                StreamProtocolEvent::Detached(channel) => {
                     self.close(end, self.ends[end].places[channel], false);
                 }
-                Event::Rejoin(channel) => self.begin_rejoin(channel),
-                Event::Probe(_) => {}
-                Event::ShutApplication => self.ends[end].application.hear_end(),
-                Event::ShutChannels => {
+                StreamProtocolEvent::Rejoin(channel) => self.begin_rejoin(channel),
+                StreamProtocolEvent::Probe(_) => {}
+                StreamProtocolEvent::ShutApplication => self.ends[end].application.hear_end(),
+                StreamProtocolEvent::ShutChannels => {
                     for channel in self.live(end) {
                         self.wires.shut(end, channel, &mut self.network);
                     }
                 }
-                Event::Finished => {
+                StreamProtocolEvent::Finished => {
                     (self.ends[end].has_finished, self.ends[end].is_over) = (true, true);
                 }
-                Event::Failed(failure) => self.ends[end].failure = Some(failure),
-                Event::Closed { reset } => self.close_all(end, reset),
+                StreamProtocolEvent::Failed(failure) => self.ends[end].failure = Some(failure),
+                StreamProtocolEvent::Closed { reset } => self.close_all(end, reset),
             }
         }
         done
     }
 
-    fn send(&mut self, end: usize, stream: &mut Stream) -> bool {
+    fn send(&mut self, end: usize, stream: &mut StreamEndpoint) -> bool {
         let mut done = false;
         for channel in 0..self.ends[end].places.len() {
             let place = self.ends[end].places[channel];
@@ -425,15 +430,17 @@ impl World {
         done
     }
 
-    fn receive(&mut self, end: usize, stream: &mut Stream) -> bool {
+    fn receive(&mut self, end: usize, stream: &mut StreamEndpoint) -> bool {
         let now = self.now();
         for channel in stream.wanted() {
             assert!(!self.ends[end].lost.contains(&channel), "a lost channel is used");
             let place = self.ends[end].places[channel];
             match self.wires.read((end, place), stream.space(channel), &mut self.rng) {
-                Read::Nothing => continue,
-                Read::Bytes(len) => stream.handle_received(channel, len, now),
-                Read::Broken => stream.handle_broken(channel, ErrorKind::ConnectionReset, now),
+                SimulatedRead::Nothing => continue,
+                SimulatedRead::Bytes(len) => stream.handle_received(channel, len, now),
+                SimulatedRead::Broken => {
+                    stream.handle_broken(channel, ErrorKind::ConnectionReset, now);
+                }
             }
             return true;
         }
@@ -441,7 +448,7 @@ impl World {
     }
 
     /// Between the stream and its application.
-    fn talk(&mut self, end: usize, stream: &mut Stream) -> bool {
+    fn talk(&mut self, end: usize, stream: &mut StreamEndpoint) -> bool {
         let now = self.now();
         let own = &mut self.ends[end];
         if own.is_application_broken {
@@ -473,7 +480,7 @@ impl World {
     }
 
     /// While one direction has ended, breaks are reported as the system does.
-    fn watch(&mut self, end: usize, stream: &mut Stream) -> bool {
+    fn watch(&mut self, end: usize, stream: &mut StreamEndpoint) -> bool {
         if stream.half_closed().is_none() || !stream.is_raw() {
             return false;
         }
@@ -490,7 +497,7 @@ impl World {
 
     /// The channels of an end that are not lost.
     fn live(&self, end: usize) -> Vec<usize> {
-        let End { places, lost, .. } = &self.ends[end];
+        let SimulatedStreamEnd { places, lost, .. } = &self.ends[end];
         let live = places.iter().enumerate().filter(|(channel, _)| !lost.contains(channel));
         live.map(|(_, &place)| place).collect()
     }
@@ -498,7 +505,7 @@ impl World {
     /// A reset of a channel's present connection arrives at an end.
     fn arm_reset(&mut self, end: usize, channel: usize, at: Duration) {
         let replaced = self.wires.replaced(channel);
-        self.network.arm(at, Alarm::Reset(end, channel, replaced));
+        self.network.set_timer(at, SimulationAlarm::Reset(end, channel, replaced));
     }
 
     fn close(&mut self, end: usize, channel: usize, is_reset: bool) {
@@ -522,36 +529,36 @@ fn name(error: impl Debug) -> String {
 }
 
 /// The name of the phase that a stream is in.
-fn phase(stream: &Stream) -> &'static str {
+fn phase(stream: &StreamEndpoint) -> &'static str {
     match stream.phase {
-        Phase::Confirming(_) => "Confirming",
-        Phase::Answer => "Answer",
-        Phase::Request => "Request",
-        Phase::Connecting => "Connecting",
-        Phase::Refused => "Refused",
-        Phase::Open => "Open",
-        Phase::Aborting => "Aborting",
-        Phase::Over => "Over",
+        StreamPhase::Confirming(_) => "Confirming",
+        StreamPhase::Answer => "Answer",
+        StreamPhase::Request => "Request",
+        StreamPhase::Connecting => "Connecting",
+        StreamPhase::Refused => "Refused",
+        StreamPhase::Open => "Open",
+        StreamPhase::Aborting => "Aborting",
+        StreamPhase::Over => "Over",
     }
 }
 
 /// Long records need memory, of which there is so much in each direction.
-fn limit_memory(stream: &mut Stream, memory: Option<usize>) {
+fn limit_memory(stream: &mut StreamEndpoint, memory: Option<usize>) {
     if let Some(memory) = memory {
-        let lease = || Lease::limited(move |bytes| bytes <= memory);
+        let lease = || MemoryLease::limited(move |bytes| bytes <= memory);
         stream.limit_memory(lease(), lease(), lease());
     }
 }
 
-fn handshake_config() -> HandshakeConfig {
+fn handshake_config() -> HandshakeServerConfig {
     let policy = TermsPolicy {
-        protocols: vec![Protocol::MicssStream],
+        protocols: vec![AssociationProtocol::MicssStream],
         schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
         min_threshold: 1,
         max_channels: 16,
-        options: OPTION_NO_RECORDS | OPTION_ONCE | OPTION_REJOIN,
+        options: OPTION_NO_RECORDS | OPTION_SINGLE_USE | OPTION_REJOIN,
     };
-    HandshakeConfig {
+    HandshakeServerConfig {
         max_pending: 16,
         timeout: ASSOCIATION_TIMEOUT,
         quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),

@@ -2,8 +2,8 @@
 
 use super::super::group::{Proxy, group_key, identity};
 use super::MEMBERS;
-use crate::pair::{At, PairKeys};
-use crate::{Exchange, Mailbox, Order, Participant};
+use crate::pair::{PairKeys, SlotWriteContext};
+use crate::{Mailbox, MemberExchange, Participant, SlotPermutation};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protections {
@@ -38,14 +38,14 @@ pub(super) fn encode(
     pairs: &[PairKeys],
     own: u16,
     proxy: &Proxy,
-    exchange: &Exchange,
+    exchange: &MemberExchange,
 ) -> Mailbox {
     let (shape, round, key) = (&proxy.shape, proxy.round - 1, group_key(proxy.epoch));
     let participant = Participant { member: own, nonce: exchange.nonce };
     let mut written = Mailbox::new(shape);
     key.mask(round, &participant).fill(&mut written);
     written.add(&exchange.update);
-    let order = Order::new(&key, round, shape);
+    let order = SlotPermutation::new(&key, round, shape);
     let (own, slots) = (usize::from(own), shape.slots_per_member());
     let offset = (0..slots).find(|&it| written.slot(order.slot(own, it)) != [0; 64]).unwrap();
     let content = written.slot(order.slot(own, offset)).to_vec();
@@ -71,7 +71,7 @@ pub(super) fn encode(
     update
 }
 
-fn add_mask(key: &crate::GroupKey, round: u64, of: Participant, update: &mut Mailbox) {
+fn add_mask(key: &crate::MixGroupKey, round: u64, of: Participant, update: &mut Mailbox) {
     let mut mask = update.clone();
     key.mask(round, &of).fill(&mut mask);
     update.add(&mask);
@@ -87,9 +87,9 @@ pub(super) fn pairs_of(own: usize) -> Vec<PairKeys> {
 fn receiver(
     pairs: &[PairKeys],
     proxy: &Proxy,
-    exchange: &Exchange,
+    exchange: &MemberExchange,
     content: &[u8],
 ) -> Option<usize> {
-    let at = At { epoch: proxy.epoch, round: proxy.round - 1, nonce: exchange.nonce };
+    let at = SlotWriteContext { epoch: proxy.epoch, round: proxy.round - 1, nonce: exchange.nonce };
     pairs.iter().position(|pair| pair.to.open(at, &mut content.to_vec()))
 }

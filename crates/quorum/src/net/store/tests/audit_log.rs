@@ -10,9 +10,11 @@ fn audit_file(place: &TempDir) -> PathBuf {
 fn the_audit_log_is_a_chain() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
-    store.record(&Event::refused("sign", &"long\n".repeat(1000), 3), NOW).unwrap();
+    store.record(&AuditEvent::refused("sign", &"long\n".repeat(1000), 3), NOW).unwrap();
     let later = NOW + Duration::from_millis(1500);
-    store.save(&[Change::End { epoch: 1 }], &mut Generator::system(), later).unwrap();
+    store
+        .save(&[SavedStateChange::End { epoch: 1 }], &mut RandomGenerator::system(), later)
+        .unwrap();
     let last = store.audit().last().clone();
     drop(store);
     let path = audit_file(&place);
@@ -32,7 +34,7 @@ fn the_audit_log_is_a_chain() {
         let mut changed = text.clone().into_bytes();
         changed[index] ^= 1;
         let result = audit::verify(&changed[..], &path);
-        assert!(matches!(result, Err(StoreError::BrokenChain { .. })), "byte {index}");
+        assert!(matches!(result, Err(QuorumStoreError::BrokenChain { .. })), "byte {index}");
     }
     let without = |line: usize| {
         let lines = text.split_inclusive('\n').enumerate().filter(|(index, _)| *index != line);
@@ -41,7 +43,7 @@ fn the_audit_log_is_a_chain() {
     for line in [1, 2] {
         let result = audit::verify(without(line).as_bytes(), &path);
         assert!(
-            matches!(result, Err(StoreError::BrokenChain { line: found, .. }) if found == line + 1)
+            matches!(result, Err(QuorumStoreError::BrokenChain { line: found, .. }) if found == line + 1)
         );
     }
     fs::write(&path, without(2)).unwrap();
@@ -70,10 +72,10 @@ fn a_line_that_a_crash_left_incomplete_is_removed() {
     }
     // Zeros before something else are a change.
     fs::write(&path, [&whole[..], &vec![0; 70_000], b"{\n"].concat()).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::BrokenChain { .. }));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::BrokenChain { .. }));
     // A line that does not end is no such line.
     fs::write(&path, [&whole[..], &[b'a'; 5000]].concat()).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), StoreError::BrokenChain { .. }));
+    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::BrokenChain { .. }));
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn a_full_audit_log_is_continued_in_another_file() {
     let mut store = open(&place).unwrap();
     store.set_max_audit_len(2_000);
     let first = store.audit().last().clone();
-    store.record(&Event::EpochEnded { epoch: 1 }, NOW).unwrap();
+    store.record(&AuditEvent::EpochEnded { epoch: 1 }, NOW).unwrap();
     let second = store.audit().last().clone();
     drop(store);
     let full = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().file_name());
@@ -114,7 +116,7 @@ fn the_oldest_files_are_removed_and_the_chain_goes_on() {
         full.into_iter().map(|(_, path)| path).chain([audit_file(&place)]).collect::<Vec<_>>()
     };
     for epoch in 0..2_000 {
-        store.record(&Event::EpochEnded { epoch }, NOW).unwrap();
+        store.record(&AuditEvent::EpochEnded { epoch }, NOW).unwrap();
         let len: u64 = files().iter().map(|path| fs::metadata(path).unwrap().len()).sum();
         assert!(len < MAX_LEN + (2 << 10), "{len}");
     }

@@ -10,9 +10,9 @@ fn a_backup_can_be_restored_while_its_epoch_lasts() {
     let (mut store, epoch) = with_epoch(&place, 1);
     store.register(MessageDigest::of(b"message")).unwrap();
     // The store is open.
-    assert_eq!(Store::back_up(place.path(), &backup).unwrap(), [1]);
-    let again = Store::back_up(place.path(), &backup).unwrap_err();
-    assert!(matches!(again, StoreError::BackupExists { .. }), "{again}");
+    assert_eq!(QuorumStore::back_up(place.path(), &backup).unwrap(), [1]);
+    let again = QuorumStore::back_up(place.path(), &backup).unwrap_err();
+    assert!(matches!(again, QuorumStoreError::BackupExists { .. }), "{again}");
     let key = fs::read(place.path().join("epoch-1.key")).unwrap();
     let windows = windows(elsewhere.path());
     assert_eq!(found(&key[8..], &windows), 0, "the backup has no key");
@@ -20,21 +20,21 @@ fn a_backup_can_be_restored_while_its_epoch_lasts() {
 
     fs::remove_file(place.path().join("epochs.sqlite")).unwrap();
     let missing = open(&place).unwrap_err();
-    assert!(matches!(missing, StoreError::DatabaseMissing { number: 1 }), "{missing}");
-    Store::restore(place.path(), master(1), &backup, NOW).unwrap();
+    assert!(matches!(missing, QuorumStoreError::DatabaseMissing { number: 1 }), "{missing}");
+    QuorumStore::restore(place.path(), master(1), &backup, NOW).unwrap();
     let mut store = open(&place).unwrap();
     assert_same(&load(&store, 1).unwrap(), &epoch);
     assert!(store.is_registered(MessageDigest::of(b"message")).unwrap());
 
     begin(&mut store, &self::epoch(2)).unwrap();
     drop(store);
-    let lacks = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
-    assert!(matches!(lacks, StoreError::BackupLacks { number: 2 }), "{lacks}");
+    let lacks = QuorumStore::restore(place.path(), master(1), &backup, NOW).unwrap_err();
+    assert!(matches!(lacks, QuorumStoreError::BackupLacks { number: 2 }), "{lacks}");
     let mut store = open(&place).unwrap();
     end(&mut store, 1);
     drop(store);
-    let expired = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
-    assert!(matches!(expired, StoreError::BackupExpired { number: 1 }), "{expired}");
+    let expired = QuorumStore::restore(place.path(), master(1), &backup, NOW).unwrap_err();
+    assert!(matches!(expired, QuorumStoreError::BackupExpired { number: 1 }), "{expired}");
     assert_eq!(open(&place).unwrap().epochs().unwrap(), [2]);
 }
 
@@ -76,7 +76,8 @@ fn a_backup_of_a_server_that_writes_is_one_state() {
         scope.spawn(|| {
             for height in 2..=300 {
                 let entries = vec![vec![7; 20_000].into()];
-                save(&mut store, &[Change::Applied { height: Height(height), entries }]).unwrap();
+                save(&mut store, &[SavedStateChange::Applied { height: Height(height), entries }])
+                    .unwrap();
                 if is_done.load(order) {
                     return;
                 }
@@ -84,7 +85,7 @@ fn a_backup_of_a_server_that_writes_is_one_state() {
         });
         for number in 0..10 {
             let backup = elsewhere.path().join(format!("{number}"));
-            assert_eq!(Store::back_up(place.path(), &backup).unwrap(), [1]);
+            assert_eq!(QuorumStore::back_up(place.path(), &backup).unwrap(), [1]);
             let copy = Connection::open(&backup).unwrap();
             let count = |query| copy.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
             assert_eq!(count("SELECT height FROM state"), count("SELECT count(*) FROM entry"));
@@ -94,8 +95,8 @@ fn a_backup_of_a_server_that_writes_is_one_state() {
         }
         is_done.store(true, order);
     });
-    let none = Store::back_up(elsewhere.path(), &elsewhere.path().join("none")).unwrap_err();
-    assert!(matches!(none, StoreError::NoStore { .. }), "{none}");
+    let none = QuorumStore::back_up(elsewhere.path(), &elsewhere.path().join("none")).unwrap_err();
+    assert!(matches!(none, QuorumStoreError::NoStore { .. }), "{none}");
     assert!(!elsewhere.path().join("none").exists());
 }
 
@@ -106,7 +107,8 @@ fn what_is_no_backup_is_refused() {
     let backup = other.path().join("backup");
     let refuse = |content: &[u8]| {
         fs::write(&backup, content).unwrap();
-        let error = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err().to_string();
+        let error =
+            QuorumStore::restore(place.path(), master(1), &backup, NOW).unwrap_err().to_string();
         assert_eq!(error.lines().count(), 1);
         assert!(!place.path().join("restored.sqlite").exists());
     };
@@ -115,7 +117,7 @@ fn what_is_no_backup_is_refused() {
     // Another server's, of the same epoch.
     drop(with_epoch(&other, 1));
     fs::remove_file(&backup).unwrap();
-    Store::back_up(other.path(), &backup).unwrap();
+    QuorumStore::back_up(other.path(), &backup).unwrap();
     let whole = fs::read(&backup).unwrap();
     refuse(&whole);
     refuse(&whole[..whole.len() / 2]);
@@ -126,7 +128,8 @@ fn what_is_no_backup_is_refused() {
 fn a_backup_without_a_store_to_restore_leaves_nothing_behind() {
     let place = TempDir::new().unwrap();
     let missing = place.path().join("mistyped");
-    let error = Store::restore(&missing, master(1), &place.path().join("backup"), NOW).unwrap_err();
+    let error =
+        QuorumStore::restore(&missing, master(1), &place.path().join("backup"), NOW).unwrap_err();
     assert!(error.to_string().contains("is no store"), "{error}");
     assert!(!missing.exists());
 }

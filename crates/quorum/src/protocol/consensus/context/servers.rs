@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arc_malachitebft_core_types as types;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
-use super::{Address, Context};
-use crate::protocol::agreed::{Height, ServerSet};
+use super::{ConsensusContext, ValidatorAddress};
+use crate::protocol::log_types::{Height, ServerSet};
 
 /// The largest number of servers of a set: n = 3f+1 with f = 4.
 pub(crate) const MAX_SERVERS: usize = 13;
@@ -16,19 +16,19 @@ const TERM: u64 = 16;
 
 /// A server. Each has one vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
-    address: Address,
-    key: Option<PublicKey>,
+pub(crate) struct ConsensusValidator {
+    address: ValidatorAddress,
+    key: Option<IdentityPublicKey>,
 }
 
 /// The servers of a height, in the order of their addresses, and which of them proposes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Servers {
-    servers: Arc<[Server]>,
+pub(crate) struct ConsensusValidatorSet {
+    servers: Arc<[ConsensusValidator]>,
     leader: usize,
 }
 
-impl Servers {
+impl ConsensusValidatorSet {
     /// The servers of a set at a height, of which this one proposes in round 0; the first of the
     /// order if it is not among them.
     ///
@@ -36,11 +36,11 @@ impl Servers {
     /// rarely, and not one in every n heights. All servers derive it from the committed value. At
     /// every [`TERM`]th height it is the next of all in turn, so that a faulty server which keeps
     /// others' entries out does not lead for ever.
-    pub(crate) fn new(set: &ServerSet, height: Height, leader: Option<Address>) -> Self {
-        let servers = set
-            .voters()
-            .iter()
-            .map(|it| Server { address: Address::of(&it.identity), key: it.key });
+    pub(crate) fn new(set: &ServerSet, height: Height, leader: Option<ValidatorAddress>) -> Self {
+        let servers = set.voters().iter().map(|it| ConsensusValidator {
+            address: ValidatorAddress::of(&it.identity),
+            key: it.key,
+        });
         let mut servers: Vec<_> = servers.collect();
         servers.sort_by_key(|server| server.address);
         let leader =
@@ -54,19 +54,19 @@ impl Servers {
     /// Who proposes in a round: all in turn, the leader first. A server that has not got the last
     /// committed value does not know the leader: from round n on the leader does not count, so that
     /// all take the same proposer for the right one.
-    pub(crate) fn proposer(&self, round: types::Round) -> &Server {
+    pub(crate) fn proposer(&self, round: types::Round) -> &ConsensusValidator {
         let round = round.as_u32().unwrap_or(0) as usize;
         let first = if round < self.servers.len() { self.leader } else { 0 };
         &self.servers[(first + round) % self.servers.len()]
     }
 
     /// The voting key of the server with this address, if it has one.
-    pub(crate) fn key(&self, address: &Address) -> Option<&PublicKey> {
+    pub(crate) fn key(&self, address: &ValidatorAddress) -> Option<&IdentityPublicKey> {
         self.position(address).and_then(|index| self.servers[index].key.as_ref())
     }
 
     /// Whether the server with this address is in the set.
-    pub(crate) fn contains(&self, address: &Address) -> bool {
+    pub(crate) fn contains(&self, address: &ValidatorAddress) -> bool {
         self.position(address).is_some()
     }
 
@@ -80,17 +80,17 @@ impl Servers {
         self.servers.len()
     }
 
-    fn position(&self, address: &Address) -> Option<usize> {
+    fn position(&self, address: &ValidatorAddress) -> Option<usize> {
         self.servers.binary_search_by_key(address, |server| server.address).ok()
     }
 }
 
-impl types::Validator<Context> for Server {
-    fn address(&self) -> &Address {
+impl types::Validator<ConsensusContext> for ConsensusValidator {
+    fn address(&self) -> &ValidatorAddress {
         &self.address
     }
 
-    fn public_key(&self) -> &Option<PublicKey> {
+    fn public_key(&self) -> &Option<IdentityPublicKey> {
         &self.key
     }
 
@@ -99,7 +99,7 @@ impl types::Validator<Context> for Server {
     }
 }
 
-impl types::ValidatorSet<Context> for Servers {
+impl types::ValidatorSet<ConsensusContext> for ConsensusValidatorSet {
     fn count(&self) -> usize {
         self.servers.len()
     }
@@ -108,11 +108,11 @@ impl types::ValidatorSet<Context> for Servers {
         self.servers.len() as types::VotingPower
     }
 
-    fn get_by_address(&self, address: &Address) -> Option<&Server> {
+    fn get_by_address(&self, address: &ValidatorAddress) -> Option<&ConsensusValidator> {
         self.position(address).map(|index| &self.servers[index])
     }
 
-    fn get_by_index(&self, index: usize) -> Option<&Server> {
+    fn get_by_index(&self, index: usize) -> Option<&ConsensusValidator> {
         self.servers.get(index)
     }
 }
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn each_server_has_its_turn_whoever_leads() {
         let four = set(1..=4);
-        let leader = Address::of(&secret(3).public());
+        let leader = ValidatorAddress::of(&secret(3).public());
         let first = |height: u64| {
-            let servers = Servers::new(&four, Height(height), Some(leader));
+            let servers = ConsensusValidatorSet::new(&four, Height(height), Some(leader));
             servers.proposer(types::Round::ZERO).address
         };
         let turns: BTreeSet<_> = (1..=4).map(|turn| first(turn * TERM)).collect();

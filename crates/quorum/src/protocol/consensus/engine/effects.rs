@@ -10,39 +10,40 @@ use arc_malachitebft_core_types::{
     CertificateError, CommitCertificate, LinearTimeouts, Round, Timeout, TimeoutKind,
 };
 
-use super::super::codec::Message;
-use super::super::context::Context;
-use super::super::signing::Signer;
-use super::super::timers::Timers;
+use super::super::codec::ConsensusMessage;
+use super::super::context::ConsensusContext;
+use super::super::signing::VoteSigner;
+use super::super::timers::ConsensusTimers;
 
 /// Carries out effects: signatures and timers at once. What leaves the server is collected, and
 /// sent after the records are on disk.
-pub(super) struct Effects<'a> {
-    pub(super) signer: &'a Signer,
+pub(super) struct ConsensusEffectHandler<'a> {
+    pub(super) signer: &'a VoteSigner,
     pub(super) timeouts: &'a LinearTimeouts,
     pub(super) now: Duration,
-    pub(super) pending: &'a mut Pending,
+    pub(super) pending: &'a mut PendingHeight,
     /// For the write-ahead log.
-    pub(super) records: Vec<Input<Context>>,
+    pub(super) records: Vec<Input<ConsensusContext>>,
     /// Whether a signature or a certificate is wrong.
     pub(super) is_forged: bool,
     /// For all other servers.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<ConsensusMessage>,
     /// The height's certificate, and who has voted or proposed twice.
-    pub(super) decision: Option<(CommitCertificate<Context>, MisbehaviorEvidence<Context>)>,
+    pub(super) decision:
+        Option<(CommitCertificate<ConsensusContext>, MisbehaviorEvidence<ConsensusContext>)>,
 }
 
 /// What a height waits for.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
-    pub(super) timers: Timers,
+pub(super) struct PendingHeight {
+    pub(super) timers: ConsensusTimers,
     /// The propose timeout of round 0, which does not run while there is nothing to propose.
     pub(super) held: Option<Timeout>,
     /// The round in which Malachite waits for a value of this server.
     pub(super) wanted: Option<Round>,
 }
 
-impl Pending {
+impl PendingHeight {
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.timers.cancel_all();
@@ -62,13 +63,13 @@ impl Pending {
     }
 }
 
-impl Effects<'_> {
+impl ConsensusEffectHandler<'_> {
     // Malachite's macro takes a result. It is never an error: the macro would go on regardless.
     #[allow(clippy::unnecessary_wraps)]
     pub(super) fn perform(
         &mut self,
-        effect: Effect<Context>,
-    ) -> Result<Resume<Context>, Infallible> {
+        effect: Effect<ConsensusContext>,
+    ) -> Result<Resume<ConsensusContext>, Infallible> {
         let verifier = self.signer.verifier();
         Ok(match effect {
             Effect::CancelAllTimeouts(r) => {
@@ -121,20 +122,20 @@ impl Effects<'_> {
                 r.resume_with(())
             }
             Effect::PublishConsensusMsg(message, r) => {
-                self.messages.push(Message::Consensus(message));
+                self.messages.push(ConsensusMessage::Consensus(message));
                 r.resume_with(())
             }
             Effect::PublishLivenessMsg(message, r) => {
-                self.messages.push(Message::Liveness(message));
+                self.messages.push(ConsensusMessage::Liveness(message));
                 r.resume_with(())
             }
             Effect::RepublishVote(vote, r) => {
-                self.messages.push(Message::Liveness(LivenessMsg::Vote(vote)));
+                self.messages.push(ConsensusMessage::Liveness(LivenessMsg::Vote(vote)));
                 r.resume_with(())
             }
             Effect::RepublishRoundCertificate(certificate, r) => {
                 let message = LivenessMsg::SkipRoundCertificate(certificate);
-                self.messages.push(Message::Liveness(message));
+                self.messages.push(ConsensusMessage::Liveness(message));
                 r.resume_with(())
             }
             // Without a target time this follows `Decide` at once, with the same certificate.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::codec::{Decided, Message};
-use super::super::context::servers::Servers;
-use super::super::engine::Signer;
+use super::super::codec::{ConsensusMessage, DecidedValue};
+use super::super::context::servers::ConsensusValidatorSet;
+use super::super::engine::VoteSigner;
 use super::world::{LOG, World, ms, set_of, signer};
-use crate::protocol::agreed::Height;
-use crate::protocol::wire::Digest;
+use crate::protocol::log_types::Height;
+use crate::protocol::wire::Sha256Digest;
 
 fn entry(number: u64) -> Bytes {
     Bytes::from(format!("entry {number}"))
@@ -209,18 +209,18 @@ fn other_groups_take_over() {
 
 #[test]
 fn certificates_are_checked() {
-    let four = Servers::new(&set_of(&[0, 1, 2, 3]), Height(1), None);
+    let four = ConsensusValidatorSet::new(&set_of(&[0, 1, 2, 3]), Height(1), None);
     let mut world = World::new(4, &[], 6, |_| set_of(&[0, 1, 2, 3]));
     drive(&mut world, &[0, 1, 2, 3], 2, |_, _| ());
     let decided = world.log(0).pop().expect("committed");
     let certificate = &decided.certificate;
     let verifier = signer(0).verifier();
     assert!(verifier.commit(certificate, &four).is_ok());
-    let identity = keys::SecretKey::new(&[1; 32]).public();
-    let other_log = Signer::new(&identity, Digest([8; 32])).verifier();
-    assert_ne!(LOG, Digest([8; 32]));
+    let identity = keys::IdentitySecretKey::new(&[1; 32]).public();
+    let other_log = VoteSigner::new(&identity, Sha256Digest([8; 32])).verifier();
+    assert_ne!(LOG, Sha256Digest([8; 32]));
     assert!(other_log.commit(certificate, &four).is_err());
-    let others = Servers::new(&set_of(&[3, 4, 5, 6]), Height(1), None);
+    let others = ConsensusValidatorSet::new(&set_of(&[3, 4, 5, 6]), Height(1), None);
     assert!(verifier.commit(certificate, &others).is_err());
 
     let mut few = certificate.clone();
@@ -246,15 +246,15 @@ fn messages_have_one_encoding() {
     drive(&mut world, &[0, 1, 2, 3], 2, |_, _| ());
     let decided = world.log(0).pop().expect("committed");
     let bytes = decided.to_bytes();
-    assert_eq!(Decided::parse(&bytes), Ok(decided));
-    let message = Message::committed(&bytes);
+    assert_eq!(DecidedValue::parse(&bytes), Ok(decided));
+    let message = ConsensusMessage::committed(&bytes);
     for len in 0..message.len() {
-        assert!(Message::parse(&Bytes::copy_from_slice(&message[..len])).is_err());
+        assert!(ConsensusMessage::parse(&Bytes::copy_from_slice(&message[..len])).is_err());
     }
     for place in 0..message.len() {
         let mut changed = message.clone();
         changed[place] ^= 1;
-        if let Ok(parsed) = Message::parse(&changed.clone().into()) {
+        if let Ok(parsed) = ConsensusMessage::parse(&changed.clone().into()) {
             assert_eq!(parsed.to_bytes(), changed);
         }
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use arc_malachitebft_core_consensus::SignedConsensusMsg;
 use arc_malachitebft_core_types::Round;
 use bytes::Bytes;
-use sim::Rng;
+use sim::SeededRng;
 
-use super::super::codec::{Decided, Message};
-use super::super::context::{Proposal, Value};
+use super::super::codec::{ConsensusMessage, DecidedValue};
+use super::super::context::{LogValue, Proposal};
 use super::world::{World, ms, set_of, signer};
-use crate::protocol::admission::{Admission, EntryCheck, Slot};
-use crate::protocol::agreed::Height;
+use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
+use crate::protocol::log_types::Height;
 
 /// How many entries of each server the service takes.
 const QUOTA: u64 = 10;
@@ -24,28 +24,28 @@ fn entry(server: usize, number: u64, variant: u64) -> Bytes {
     Bytes::from(format!("{server}/{number}/{variant}"))
 }
 
-fn slot(entry: &[u8]) -> Option<Slot> {
+fn slot(entry: &[u8]) -> Option<EntrySlot> {
     let mut numbers = std::str::from_utf8(entry).ok()?.split('/').map(str::parse::<u64>);
     let (server, number) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    (server < 4 && number < QUOTA).then_some(Slot(server * QUOTA + number))
+    (server < 4 && number < QUOTA).then_some(EntrySlot(server * QUOTA + number))
 }
 
-fn slots(log: &[Decided]) -> Vec<Option<Slot>> {
+fn slots(log: &[DecidedValue]) -> Vec<Option<EntrySlot>> {
     log.iter().flat_map(|it| it.value.entries()).map(|entry| slot(&entry)).collect()
 }
 
 /// A service that takes each slot once.
-fn check(log: &[Decided]) -> EntryCheck {
+fn check(log: &[DecidedValue]) -> EntryCheck {
     let taken: BTreeSet<_> = slots(log).into_iter().collect();
     EntryCheck::new(move |entry| match slot(entry) {
-        Some(slot) if !taken.contains(&Some(slot)) => Admission::Admitted(slot),
-        _ => Admission::Refused,
+        Some(slot) if !taken.contains(&Some(slot)) => EntryAdmission::Admitted(slot),
+        _ => EntryAdmission::Refused,
     })
 }
 
 /// What the faulty server sends.
-fn attack(world: &World, random: &mut Rng) -> Message {
-    let junk = |random: &mut Rng| match random.below(4) {
+fn attack(world: &World, random: &mut SeededRng) -> ConsensusMessage {
+    let junk = |random: &mut SeededRng| match random.below(4) {
         0 => Bytes::from(format!("junk {}", random.below(1 << 40))),
         1 => entry(random.index(3), QUOTA + 1, random.below(1 << 40)),
         2 => entry(LIAR, random.below(QUOTA), random.below(1 << 40)),
@@ -56,7 +56,7 @@ fn attack(world: &World, random: &mut Rng) -> Message {
         }
     };
     if random.chance(80) {
-        return Message::Entry(junk(random));
+        return ConsensusMessage::Entry(junk(random));
     }
     let entries: Vec<_> = (0..=random.below(20)).map(|_| junk(random)).collect();
     let signer = signer(LIAR);
@@ -64,18 +64,18 @@ fn attack(world: &World, random: &mut Rng) -> Message {
     let proposal = Proposal {
         height: Height(world.committed(0) + random.below(3)),
         round: Round::new(u32::try_from(random.below(4)).unwrap()),
-        value: Value::new(proposer, &entries).unwrap(),
+        value: LogValue::new(proposer, &entries).unwrap(),
         pol_round: Round::Nil,
         proposer,
     };
-    Message::Consensus(SignedConsensusMsg::Proposal(signer.sign_proposal(proposal)))
+    ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(signer.sign_proposal(proposal)))
 }
 
 #[test]
 fn a_flood_costs_as_many_entries_as_its_author_has_slots_and_correct_ones_are_committed() {
     for seed in 0..20 {
         let mut world = World::new(4, &[], seed, |_| set_of(&[0, 1, 2, 3]));
-        let mut random = Rng::new(seed);
+        let mut random = SeededRng::new(seed);
         world.set_checks(check);
         // The first height has begun without this check.
         world.submit(0, entry(0, 0, 0));

@@ -8,22 +8,24 @@ use arc_malachitebft_core_types::{
     SignedVote, VoteType,
 };
 use bytes::Bytes;
-use sim::Rng;
+use sim::SeededRng;
 
-use super::super::codec::{Decided, Message};
-use super::super::context::{Address, Context, Proposal, Value, ValueId, Vote};
-use super::super::engine::Signer;
+use super::super::codec::{ConsensusMessage, DecidedValue};
+use super::super::context::{
+    ConsensusContext, LogValue, Proposal, ValidatorAddress, ValueId, Vote,
+};
+use super::super::engine::VoteSigner;
 use super::world::{World, identity_as_voting_key, ms, set_of, signer, signer_with};
-use crate::protocol::agreed::Height;
+use crate::protocol::log_types::Height;
 
 /// Makes up messages of a server.
 struct Liar {
-    signer: Signer,
-    random: Rng,
+    signer: VoteSigner,
+    random: SeededRng,
 }
 
 impl Liar {
-    fn address(&self) -> Address {
+    fn address(&self) -> ValidatorAddress {
         self.signer.address()
     }
 
@@ -40,7 +42,7 @@ impl Liar {
         }
     }
 
-    fn value(&mut self, world: &World) -> Value {
+    fn value(&mut self, world: &World) -> LogValue {
         let known = world.log(0);
         if let Some(decided) = self.random.pick(&known)
             && self.random.chance(50)
@@ -48,8 +50,9 @@ impl Liar {
             return decided.value.clone();
         }
         let entry = Bytes::from(format!("entry of a liar {}", self.random.below(5)));
-        let leader = if self.random.chance(50) { self.address() } else { Address([9; 32]) };
-        Value::new(leader, &[entry]).expect("a small value")
+        let leader =
+            if self.random.chance(50) { self.address() } else { ValidatorAddress([9; 32]) };
+        LogValue::new(leader, &[entry]).expect("a small value")
     }
 
     fn id(&mut self, world: &World) -> NilOrVal<ValueId> {
@@ -60,7 +63,7 @@ impl Liar {
         }
     }
 
-    fn vote(&mut self, world: &World) -> SignedVote<Context> {
+    fn vote(&mut self, world: &World) -> SignedVote<ConsensusContext> {
         let kind = if self.random.chance(50) { VoteType::Prevote } else { VoteType::Precommit };
         let (height, round) = (self.height(world), self.round());
         let (value, voter) = (self.id(world), self.address());
@@ -68,7 +71,7 @@ impl Liar {
     }
 
     /// A message that is signed as it should be, or put together of votes of others.
-    fn message(&mut self, world: &World) -> Message {
+    fn message(&mut self, world: &World) -> ConsensusMessage {
         let (height, round) = (self.height(world), self.round());
         let seen = world.seen.iter();
         let mut votes: Vec<_> = seen
@@ -77,19 +80,21 @@ impl Liar {
             .collect();
         votes.push(self.vote(world));
         match self.random.below(9) {
-            0 | 1 => Message::Consensus(SignedConsensusMsg::Vote(self.vote(world))),
+            0 | 1 => ConsensusMessage::Consensus(SignedConsensusMsg::Vote(self.vote(world))),
             2 | 3 => {
                 let (value, pol_round, proposer) =
                     (self.value(world), self.round(), self.address());
                 let proposal = Proposal { height, round, value, pol_round, proposer };
                 let signed = self.signer.sign_proposal(proposal);
-                Message::Consensus(SignedConsensusMsg::Proposal(signed))
+                ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(signed))
             }
-            4 => Message::Liveness(LivenessMsg::Vote(self.vote(world))),
+            4 => ConsensusMessage::Liveness(LivenessMsg::Vote(self.vote(world))),
             5 => {
-                let NilOrVal::Val(id) = self.id(world) else { return Message::Want(height) };
+                let NilOrVal::Val(id) = self.id(world) else {
+                    return ConsensusMessage::Want(height);
+                };
                 let certificate = PolkaCertificate::new(height, round, id, votes);
-                Message::Liveness(LivenessMsg::PolkaCertificate(certificate))
+                ConsensusMessage::Liveness(LivenessMsg::PolkaCertificate(certificate))
             }
             6 => {
                 let kind = if self.random.chance(50) {
@@ -99,13 +104,13 @@ impl Liar {
                 };
                 votes.dedup_by_key(|vote| vote.message.voter);
                 let certificate = RoundCertificate::new_from_votes(height, round, kind, votes);
-                Message::Liveness(LivenessMsg::SkipRoundCertificate(certificate))
+                ConsensusMessage::Liveness(LivenessMsg::SkipRoundCertificate(certificate))
             }
-            7 => Message::Entry(Bytes::from(format!("junk {}", self.random.below(1000)))),
+            7 => ConsensusMessage::Entry(Bytes::from(format!("junk {}", self.random.below(1000)))),
             _ => {
                 let value = self.value(world);
                 let certificate = CommitCertificate::new(height, round, value.id(), votes);
-                Message::Decided(Decided { value, certificate })
+                ConsensusMessage::Decided(DecidedValue { value, certificate })
             }
         }
     }
@@ -117,7 +122,7 @@ fn a_faulty_server_stops_and_divides_nobody() {
     for seed in 0..100 {
         let mut world = World::new(4, &[], seed, |_| set_of(&[0, 1, 2, 3]));
         world.corrupt(3);
-        let mut liar = Liar { signer: signer(3), random: Rng::new(seed) };
+        let mut liar = Liar { signer: signer(3), random: SeededRng::new(seed) };
         let (mut submitted, mut last) = (0, Duration::ZERO);
         let mut injected = u128::MAX;
         while (0..3).any(|index| world.committed(index) < 10) {
@@ -171,15 +176,15 @@ fn identity_keys_forge_no_log() {
         let stolen = [1, 2].map(|number| signer_with(number, identity_as_voting_key(number)));
         let kept = signer(3);
         let entry = Bytes::from_static(b"a false group");
-        let value = Value::new(kept.address(), &[entry]).unwrap();
-        let sign = |signer: &Signer| {
+        let value = LogValue::new(kept.address(), &[entry]).unwrap();
+        let sign = |signer: &VoteSigner| {
             let (kind, value) = (VoteType::Precommit, NilOrVal::Val(value.id()));
             signer.sign_vote(Vote { kind, height, round, value, voter: signer.address() })
         };
-        let forge = |signers: &[&Signer]| {
+        let forge = |signers: &[&VoteSigner]| {
             let votes = signers.iter().map(|signer| sign(signer)).collect();
             let certificate = CommitCertificate::new(height, round, value.id(), votes);
-            Message::Decided(Decided { value: value.clone(), certificate })
+            ConsensusMessage::Decided(DecidedValue { value: value.clone(), certificate })
         };
         let forged = forge(&[&stolen[0], &stolen[1], &kept]);
         world.inject(3, 0, forged.to_bytes());

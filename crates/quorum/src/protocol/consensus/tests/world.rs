@@ -7,27 +7,29 @@ use std::time::Duration;
 use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
 use arc_malachitebft_core_types::{NilOrVal, SignedVote};
 use bytes::Bytes;
-use keys::SecretKey;
-use sim::{Event, LinkId, Network, Rng};
+use keys::IdentitySecretKey;
+use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 use zeroize::Zeroizing;
 
-use super::super::codec::{Decided, Message};
-use super::super::context::servers::Servers;
-use super::super::context::{Address, Context};
-use super::super::engine::{Engine, EngineError, Opening, Output, Signer};
+use super::super::codec::{ConsensusMessage, DecidedValue};
+use super::super::context::servers::ConsensusValidatorSet;
+use super::super::context::{ConsensusContext, ValidatorAddress};
+use super::super::engine::{
+    ConsensusEngine, ConsensusEngineError, ConsensusOutput, LogResumePoint, VoteSigner,
+};
 use crate::protocol::admission::EntryCheck;
-use crate::protocol::agreed::{Height, ServerSet, Voter};
+use crate::protocol::log_types::{Height, ServerSet, Voter};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
-pub(super) const LOG: Digest = Digest([7; 32]);
+pub(super) const LOG: Sha256Digest = Sha256Digest([7; 32]);
 
 pub(super) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn secret(number: usize) -> SecretKey {
-    SecretKey::new(&[u8::try_from(number + 1).expect("few servers"); 32])
+fn secret(number: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(number + 1).expect("few servers"); 32])
 }
 
 pub(super) fn voting(number: usize) -> Arc<VotingSecret> {
@@ -35,12 +37,12 @@ pub(super) fn voting(number: usize) -> Arc<VotingSecret> {
     Arc::new(VotingSecret::from_bytes(Zeroizing::new([byte; 32])))
 }
 
-pub(super) fn signer(number: usize) -> Signer {
+pub(super) fn signer(number: usize) -> VoteSigner {
     signer_with(number, voting(number))
 }
 
-pub(super) fn signer_with(number: usize, key: Arc<VotingSecret>) -> Signer {
-    let mut signer = Signer::new(&secret(number).public(), LOG);
+pub(super) fn signer_with(number: usize, key: Arc<VotingSecret>) -> VoteSigner {
+    let mut signer = VoteSigner::new(&secret(number).public(), LOG);
     signer.set_key(Some(key));
     signer
 }
@@ -64,7 +66,7 @@ pub(super) fn set_of(servers: &[usize]) -> ServerSet {
 /// A disk that may be full, or forget the write-ahead log.
 #[derive(Default)]
 struct Disk {
-    committed: BTreeMap<Height, Decided>,
+    committed: BTreeMap<Height, DecidedValue>,
     records: Vec<Vec<u8>>,
     /// How many more writes succeed.
     writes: Option<u32>,
@@ -100,9 +102,9 @@ impl Disk {
 
 struct Server {
     key: usize,
-    address: Address,
+    address: ValidatorAddress,
     /// `None` while it is down.
-    engine: Option<Engine>,
+    engine: Option<ConsensusEngine>,
     disk: Disk,
     /// Records that are not on the disk yet.
     unwritten: Vec<Vec<u8>>,
@@ -112,19 +114,19 @@ struct Server {
 }
 
 pub(super) struct World {
-    network: Network<usize>,
+    network: SimulatedNetwork<usize>,
     servers: Vec<Server>,
-    links: BTreeMap<(usize, usize), LinkId>,
-    ends: BTreeMap<LinkId, (usize, usize)>,
+    links: BTreeMap<(usize, usize), SimulatedLinkId>,
+    ends: BTreeMap<SimulatedLinkId, (usize, usize)>,
     sets: Box<dyn Fn(Height) -> ServerSet>,
     /// The check of a service that has applied these values. Without it, there is none.
     #[expect(clippy::type_complexity, reason = "it is its only use")]
-    checks: Option<Box<dyn Fn(&[Decided]) -> EntryCheck>>,
-    pub(super) random: Rng,
+    checks: Option<Box<dyn Fn(&[DecidedValue]) -> EntryCheck>>,
+    pub(super) random: SeededRng,
     /// After how many in a thousand outputs a server crashes.
     pub(super) sudden: u64,
     /// What each server has signed: the same again is allowed, something else is not.
-    signed: BTreeMap<(Address, u64, i64, u8), Digest>,
+    signed: BTreeMap<(ValidatorAddress, u64, i64, u8), Sha256Digest>,
     pub(super) sent: u64,
     /// When each height was committed first, and in which round.
     pub(super) committed_at: BTreeMap<u64, Duration>,
@@ -132,9 +134,9 @@ pub(super) struct World {
     /// Records that were replayed after crashes.
     pub(super) replayed: usize,
     /// Servers that may sign anything.
-    liars: Vec<Address>,
+    liars: Vec<ValidatorAddress>,
     /// Votes that were sent lately.
-    pub(super) seen: Vec<SignedVote<Context>>,
+    pub(super) seen: Vec<SignedVote<ConsensusContext>>,
     /// How often a value was refused.
     pub(super) refused: u64,
     /// How often it was proven that a server had signed twice.
@@ -149,7 +151,7 @@ impl World {
         seed: u64,
         sets: impl Fn(Height) -> ServerSet + 'static,
     ) -> Self {
-        let address = |key: usize| Address::of(&secret(key).public());
+        let address = |key: usize| ValidatorAddress::of(&secret(key).public());
         let server = |key| Server {
             key,
             address: address(key),
@@ -160,13 +162,13 @@ impl World {
             has_lost_key: false,
         };
         let mut world = Self {
-            network: Network::new(seed),
+            network: SimulatedNetwork::new(seed),
             servers: (0..number).chain(twins.iter().copied()).map(server).collect(),
             links: BTreeMap::new(),
             ends: BTreeMap::new(),
             sets: Box::new(sets),
             checks: None,
-            random: Rng::new(!seed),
+            random: SeededRng::new(!seed),
             sudden: 0,
             signed: BTreeMap::new(),
             sent: 0,
@@ -180,7 +182,7 @@ impl World {
         };
         for from in 0..world.servers.len() {
             for to in 0..world.servers.len() {
-                let link = world.network.link(ms(1), ms(3));
+                let link = world.network.add_link(ms(1), ms(3));
                 world.links.insert((from, to), link);
                 world.ends.insert(link, (from, to));
             }
@@ -190,7 +192,7 @@ impl World {
     }
 
     /// From the next height on, entries are checked by what was committed before.
-    pub(super) fn set_checks(&mut self, checks: impl Fn(&[Decided]) -> EntryCheck + 'static) {
+    pub(super) fn set_checks(&mut self, checks: impl Fn(&[DecidedValue]) -> EntryCheck + 'static) {
         self.checks = Some(Box::new(checks));
     }
 
@@ -202,7 +204,7 @@ impl World {
         self.network.now()
     }
 
-    pub(super) fn address(&self, index: usize) -> Address {
+    pub(super) fn address(&self, index: usize) -> ValidatorAddress {
         self.servers[index].address
     }
 
@@ -224,7 +226,7 @@ impl World {
     }
 
     pub(super) fn votes(&self, index: usize) -> bool {
-        self.servers[index].engine.as_ref().is_some_and(Engine::votes)
+        self.servers[index].engine.as_ref().is_some_and(ConsensusEngine::votes)
     }
 
     pub(super) fn silence(&mut self, index: usize, is_silent: bool) {
@@ -250,14 +252,14 @@ impl World {
         let server = &mut self.servers[index];
         let after = server.disk.last();
         self.replayed += server.disk.records.len();
-        let opening = Opening {
+        let opening = LogResumePoint {
             after,
             leader: server.disk.committed.get(&after).map(|decided| decided.value.leader()),
             records: server.disk.records.clone(),
         };
         let set = (self.sets)(after.next());
         let voters = (&set, Some(server.voting()));
-        let engine = Engine::open(signer(server.key), &opening, voters, check, now);
+        let engine = ConsensusEngine::open(signer(server.key), &opening, voters, check, now);
         server.engine = Some(engine.expect("a sound log"));
         self.settle(index);
         self.link_up(index);
@@ -270,7 +272,7 @@ impl World {
                 if self.servers[one].address != address
                     && let Some(engine) = &mut self.servers[one].engine
                 {
-                    engine.greet(address);
+                    engine.handle_link_up(address);
                     self.settle(one);
                 }
             }
@@ -286,7 +288,7 @@ impl World {
             if server.disk.is_forgetful {
                 server.disk.records.clear();
             }
-            self.network.arm(self.network.now() + down, index);
+            self.network.set_timer(self.network.now() + down, index);
         }
     }
 
@@ -303,7 +305,7 @@ impl World {
     fn call(
         &mut self,
         index: usize,
-        step: impl FnOnce(&mut Engine, Duration) -> Result<(), EngineError>,
+        step: impl FnOnce(&mut ConsensusEngine, Duration) -> Result<(), ConsensusEngineError>,
     ) {
         let now = self.now();
         let Some(engine) = &mut self.servers[index].engine else { return };
@@ -317,7 +319,7 @@ impl World {
         });
     }
 
-    pub(super) fn log(&self, index: usize) -> Vec<Decided> {
+    pub(super) fn log(&self, index: usize) -> Vec<DecidedValue> {
         self.servers[index].disk.committed.values().cloned().collect()
     }
 
@@ -326,7 +328,7 @@ impl World {
     }
 
     pub(super) fn round(&self, index: usize) -> Option<u32> {
-        self.servers[index].engine.as_ref().map(Engine::round)
+        self.servers[index].engine.as_ref().map(ConsensusEngine::round)
     }
 
     /// Does what an engine wants. A server may crash after each step, and does when its disk is
@@ -347,22 +349,22 @@ impl World {
         }
     }
 
-    fn perform(&mut self, index: usize, output: Output) -> Result<(), Full> {
+    fn perform(&mut self, index: usize, output: ConsensusOutput) -> Result<(), Full> {
         let server = &mut self.servers[index];
         match output {
-            Output::Append(records) => server.unwritten.extend(records),
-            Output::Commit(decided) => {
+            ConsensusOutput::Append(records) => server.unwritten.extend(records),
+            ConsensusOutput::Commit(decided) => {
                 server.disk.write()?;
                 server.disk.records.clear();
                 server.unwritten.clear();
                 server.disk.committed.insert(decided.height(), decided.clone());
                 self.apply(index, &decided);
             }
-            Output::Broadcast(message) => {
+            ConsensusOutput::Broadcast(message) => {
                 self.write_before(index, &message)?;
                 (0..self.servers.len()).for_each(|to| self.send(index, to, &message));
             }
-            Output::Send(address, message) => {
+            ConsensusOutput::Send(address, message) => {
                 self.write_before(index, &message)?;
                 for to in 0..self.servers.len() {
                     if self.servers[to].address == address {
@@ -370,17 +372,20 @@ impl World {
                     }
                 }
             }
-            Output::SendCommitted(address, height) => {
+            ConsensusOutput::SendCommitted(address, height) => {
                 if let Some(decided) = server.disk.committed.get(&height).cloned() {
-                    return self.perform(index, Output::Send(address, Message::Decided(decided)));
+                    return self.perform(
+                        index,
+                        ConsensusOutput::Send(address, ConsensusMessage::Decided(decided)),
+                    );
                 }
             }
-            Output::Refused(..) => {}
-            Output::Checked { server, are_admitted, .. } => {
+            ConsensusOutput::Refused(..) => {}
+            ConsensusOutput::Checked { server, are_admitted, .. } => {
                 assert!(are_admitted || self.liars.contains(&server), "a wrong accusation");
                 self.refused += u64::from(!are_admitted);
             }
-            Output::Equivocation(address) => {
+            ConsensusOutput::Equivocation(address) => {
                 assert!(self.liars.contains(&address), "a wrong accusation");
                 self.proofs += 1;
             }
@@ -388,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    fn write_before(&mut self, index: usize, message: &Message) -> Result<(), Full> {
+    fn write_before(&mut self, index: usize, message: &ConsensusMessage) -> Result<(), Full> {
         let server = &mut self.servers[index];
         if message.is_signed() && !server.unwritten.is_empty() {
             server.disk.write()?;
@@ -397,11 +402,11 @@ impl World {
         Ok(())
     }
 
-    fn apply(&mut self, index: usize, decided: &Decided) {
+    fn apply(&mut self, index: usize, decided: &DecidedValue) {
         let (now, height) = (self.now(), decided.height());
         self.committed_at.entry(height.0).or_insert(now);
         self.rounds.entry(height.0).or_insert(decided.certificate.round.as_i64());
-        let servers = Servers::new(&(self.sets)(height), height, None);
+        let servers = ConsensusValidatorSet::new(&(self.sets)(height), height, None);
         signer(0).verifier().commit(&decided.certificate, &servers).expect("2f+1 signatures");
         let set = (self.sets)(height.next());
         let (key, check) = (self.servers[index].voting(), self.entry_check(index));
@@ -410,7 +415,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, to: usize, message: &Message) {
+    fn send(&mut self, from: usize, to: usize, message: &ConsensusMessage) {
         self.watch(message);
         let [one, two] = [from, to].map(|index| &self.servers[index]);
         if one.address != two.address && !one.is_silent && !two.is_silent {
@@ -420,24 +425,24 @@ impl World {
     }
 
     /// No correct server signs two different things for the same step.
-    fn watch(&mut self, message: &Message) {
-        if let Message::Consensus(SignedConsensusMsg::Vote(vote)) = message {
+    fn watch(&mut self, message: &ConsensusMessage) {
+        if let ConsensusMessage::Consensus(SignedConsensusMsg::Vote(vote)) = message {
             self.seen.push(vote.clone());
             if self.seen.len() > 100 {
                 self.seen.remove(0);
             }
         }
         let (key, signed) = match message {
-            Message::Consensus(SignedConsensusMsg::Vote(vote))
-            | Message::Liveness(LivenessMsg::Vote(vote)) => {
+            ConsensusMessage::Consensus(SignedConsensusMsg::Vote(vote))
+            | ConsensusMessage::Liveness(LivenessMsg::Vote(vote)) => {
                 let id = match vote.message.value {
-                    NilOrVal::Nil => Digest([0; 32]),
+                    NilOrVal::Nil => Sha256Digest([0; 32]),
                     NilOrVal::Val(id) => id.0,
                 };
                 let vote = &vote.message;
                 ((vote.voter, vote.height.0, vote.round.as_i64(), vote.kind as u8), id)
             }
-            Message::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
+            ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
                 let proposal = &proposal.message;
                 let round = proposal.round.as_i64();
                 ((proposal.proposer, proposal.height.0, round, 2), proposal.value.id().0)
@@ -458,19 +463,19 @@ impl World {
         let timer = deadlines.min().filter(|(at, _)| *at <= until);
         let deadline = timer.map_or(until, |(at, _)| at.max(self.now()));
         match (self.network.next_event_until(deadline), timer) {
-            (Some(Event::Arrived { link, bytes }), _) => {
+            (Some(SimulationEvent::Arrived { link, bytes }), _) => {
                 let (from, to) = self.ends[&link];
                 let address = self.servers[from].address;
-                match Message::parse(&bytes.into()) {
+                match ConsensusMessage::parse(&bytes.into()) {
                     Ok(message) => {
                         self.call(to, |engine, now| engine.receive(address, message, now));
                     }
                     Err(error) => assert!(self.liars.contains(&address), "{error}"),
                 }
             }
-            (Some(Event::Timer(index)), _) => self.open(index),
+            (Some(SimulationEvent::Timer(index)), _) => self.open(index),
             (Some(event), _) => unreachable!("{event:?}"),
-            (None, Some((_, index))) => self.call(index, Engine::tick),
+            (None, Some((_, index))) => self.call(index, ConsensusEngine::tick),
             (None, None) => return false,
         }
         true

@@ -7,20 +7,20 @@ use super::*;
 /// Two ends, the chunks between which arrive at once.
 #[derive(Default)]
 struct Pair {
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: OutgoingLanes,
+    incoming: IncomingLanes,
 }
 
 impl Pair {
     /// Sends one chunk, if there is one.
-    fn chunk(&mut self) -> Option<Arrival> {
+    fn chunk(&mut self) -> Option<ReceivedChunk> {
         let mut chunk = Vec::new();
         self.outgoing.poll_chunk(&mut chunk)?;
         assert!(chunk.len() <= MAX_CHUNK_LEN);
         Some(self.incoming.handle_chunk(&chunk).unwrap())
     }
 
-    fn consume(&mut self, received: &Received) {
+    fn consume(&mut self, received: &LaneMessage) {
         if let Some(credit) = self.incoming.consumed(received.lane, received.bytes.len()) {
             self.outgoing.take_credit(received.lane, credit).unwrap();
         }
@@ -42,7 +42,7 @@ proptest! {
         let mut number = 0;
         let mut take = |pair: &mut Pair| match pair.chunk() {
             None => false,
-            Some(Arrival::Message(received)) => {
+            Some(ReceivedChunk::Message(received)) => {
                 pair.consume(&received);
                 got[received.lane as usize].push((received.topic, received.bytes));
                 true
@@ -52,10 +52,10 @@ proptest! {
         for (step, len) in steps {
             match step {
                 0 | 1 => {
-                    let lane = Lane::ALL[usize::from(step)];
+                    let lane = LinkLane::ALL[usize::from(step)];
                     let topic = match lane {
-                        Lane::Urgent => Topic::ALL[len % 3],
-                        Lane::Bulk => Topic::Refresh,
+                        LinkLane::Urgent => LinkTopic::ALL[len % 3],
+                        LinkLane::Bulk => LinkTopic::Refresh,
                     };
                     number += 1;
                     let bytes = message(len, number);
@@ -63,13 +63,13 @@ proptest! {
                     sent[usize::from(step)].push((topic, bytes));
                 }
                 2 => pair.outgoing.ping(7),
-                3 => pair.outgoing.give_credit(Lane::Bulk, 0),
+                3 => pair.outgoing.give_credit(LinkLane::Bulk, 0),
                 _ => _ = take(&mut pair),
             }
         }
         while take(&mut pair) {}
         prop_assert_eq!(&sent, &got);
-        prop_assert!(Lane::ALL.iter().all(|&lane| pair.outgoing.queued(lane) == 0));
+        prop_assert!(LinkLane::ALL.iter().all(|&lane| pair.outgoing.queued(lane) == 0));
     }
 
     /// Any bytes are a chunk or an error.
@@ -77,7 +77,7 @@ proptest! {
     fn no_chunk_panics(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
     ) {
-        let mut incoming = Incoming::default();
+        let mut incoming = IncomingLanes::default();
         for chunk in chunks {
             let _ = incoming.handle_chunk(&chunk);
         }
@@ -86,54 +86,56 @@ proptest! {
 
 #[test]
 fn only_refreshes_have_bulk_messages() {
-    for topic in Topic::ALL {
+    for topic in LinkTopic::ALL {
         let mut pair = Pair::default();
-        pair.outgoing.push(topic, Lane::Bulk, message(5, 1)).unwrap();
+        pair.outgoing.push(topic, LinkLane::Bulk, message(5, 1)).unwrap();
         let mut chunk = Vec::new();
         pair.outgoing.poll_chunk(&mut chunk).unwrap();
         let is_taken = pair.incoming.handle_chunk(&chunk).is_ok();
-        assert_eq!(is_taken, topic == Topic::Refresh, "{topic:?}");
+        assert_eq!(is_taken, topic == LinkTopic::Refresh, "{topic:?}");
     }
 }
 
 #[test]
 fn an_urgent_message_goes_before_the_rest_of_a_bulk_one() {
     let mut pair = Pair::default();
-    pair.outgoing.push(Topic::Refresh, Lane::Bulk, message(1 << 20, 1)).unwrap();
-    assert_eq!(pair.chunk(), Some(Arrival::Part));
-    pair.outgoing.push(Topic::Log, Lane::Urgent, message(100, 2)).unwrap();
-    let Some(Arrival::Message(first)) = pair.chunk() else { panic!("not the urgent one") };
-    assert_eq!((first.topic, first.bytes.len()), (Topic::Log, 100));
+    pair.outgoing.push(LinkTopic::Refresh, LinkLane::Bulk, message(1 << 20, 1)).unwrap();
+    assert_eq!(pair.chunk(), Some(ReceivedChunk::Part));
+    pair.outgoing.push(LinkTopic::Log, LinkLane::Urgent, message(100, 2)).unwrap();
+    let Some(ReceivedChunk::Message(first)) = pair.chunk() else { panic!("not the urgent one") };
+    assert_eq!((first.topic, first.bytes.len()), (LinkTopic::Log, 100));
 }
 
 #[test]
 fn what_is_not_consumed_stops_its_lane_only() {
     let mut pair = Pair::default();
     for _ in 0..2 {
-        pair.outgoing.push(Topic::Refresh, Lane::Bulk, message(MAX_MESSAGE_LEN, 1)).unwrap();
+        pair.outgoing
+            .push(LinkTopic::Refresh, LinkLane::Bulk, message(MAX_MESSAGE_LEN, 1))
+            .unwrap();
     }
     let mut got = Vec::new();
     while let Some(arrival) = pair.chunk() {
-        got.extend(if let Arrival::Message(it) = arrival { Some(it) } else { None });
+        got.extend(if let ReceivedChunk::Message(it) = arrival { Some(it) } else { None });
     }
     assert_eq!(got.len(), 1, "the second does not fit in the window");
-    pair.outgoing.push(Topic::Log, Lane::Urgent, message(10, 2)).unwrap();
-    assert!(matches!(pair.chunk(), Some(Arrival::Message(_))));
+    pair.outgoing.push(LinkTopic::Log, LinkLane::Urgent, message(10, 2)).unwrap();
+    assert!(matches!(pair.chunk(), Some(ReceivedChunk::Message(_))));
     pair.consume(&got[0]);
-    assert_eq!(pair.chunk(), Some(Arrival::Part));
+    assert_eq!(pair.chunk(), Some(ReceivedChunk::Part));
 }
 
 /// However much credit is kept back, a message of the largest length can be sent.
 #[test]
 fn consumed_messages_never_block_the_largest() {
-    for lane in Lane::ALL {
+    for lane in LinkLane::ALL {
         let mut pair = Pair::default();
         let most_kept = lane.window() / 8 - 1;
-        pair.outgoing.push(Topic::Refresh, lane, message(most_kept - MESSAGE_COST, 1)).unwrap();
-        pair.outgoing.push(Topic::Refresh, lane, message(lane.max_len(), 1)).unwrap();
+        pair.outgoing.push(LinkTopic::Refresh, lane, message(most_kept - MESSAGE_COST, 1)).unwrap();
+        pair.outgoing.push(LinkTopic::Refresh, lane, message(lane.max_len(), 1)).unwrap();
         let mut got = 0;
         while let Some(arrival) = pair.chunk() {
-            if let Arrival::Message(received) = arrival {
+            if let ReceivedChunk::Message(received) = arrival {
                 pair.consume(&received);
                 got += 1;
             }
@@ -145,37 +147,37 @@ fn consumed_messages_never_block_the_largest() {
 #[test]
 fn a_peer_that_sends_more_than_it_may_is_found_out() {
     let begin = |len: u32, data: usize| [&[5, 3][..], &len.to_be_bytes(), &vec![0; data]].concat();
-    let mut incoming = Incoming::default();
+    let mut incoming = IncomingLanes::default();
     let largest = u32::try_from(MAX_MESSAGE_LEN).unwrap();
     let longer = begin(largest + 1, MAX_CHUNK_DATA);
-    let error = LaneError::TooLong(MAX_MESSAGE_LEN + 1);
+    let error = LinkLaneError::TooLong(MAX_MESSAGE_LEN + 1);
     assert_eq!(incoming.handle_chunk(&longer), Err(error));
     // Small messages that nobody consumes.
     let small = begin(0, 0);
-    let fits = Lane::Bulk.window() / MESSAGE_COST;
+    let fits = LinkLane::Bulk.window() / MESSAGE_COST;
     for _ in 0..fits {
-        assert!(matches!(incoming.handle_chunk(&small), Ok(Arrival::Message(_))));
+        assert!(matches!(incoming.handle_chunk(&small), Ok(ReceivedChunk::Message(_))));
     }
-    assert_eq!(incoming.handle_chunk(&small), Err(LaneError::Window));
+    assert_eq!(incoming.handle_chunk(&small), Err(LinkLaneError::Window));
     // Chunks that are short without need, or longer than their message.
     for data in [0, MAX_CHUNK_DATA - 1, MAX_CHUNK_DATA + 1] {
         let chunk = begin(100_000, data);
-        assert_eq!(Incoming::default().handle_chunk(&chunk), Err(LaneError::Malformed(5)));
+        assert_eq!(IncomingLanes::default().handle_chunk(&chunk), Err(LinkLaneError::Malformed(5)));
     }
     // A continuation without a beginning; credit for what was not sent.
-    assert_eq!(Incoming::default().handle_chunk(&[7, 0]), Err(LaneError::Malformed(7)));
-    assert_eq!(Outgoing::default().take_credit(Lane::Bulk, 1), Err(LaneError::Credit));
+    assert_eq!(IncomingLanes::default().handle_chunk(&[7, 0]), Err(LinkLaneError::Malformed(7)));
+    assert_eq!(OutgoingLanes::default().take_credit(LinkLane::Bulk, 1), Err(LinkLaneError::Credit));
 }
 
 #[test]
 fn what_may_wait_is_bounded() {
-    let mut outgoing = Outgoing::default();
+    let mut outgoing = OutgoingLanes::default();
     let longer = message(MAX_URGENT_LEN + 1, 0);
-    let refused = outgoing.push(Topic::Log, Lane::Urgent, longer);
-    assert_eq!(refused, Err(SendError::TooLong(MAX_URGENT_LEN + 1)));
+    let refused = outgoing.push(LinkTopic::Log, LinkLane::Urgent, longer);
+    assert_eq!(refused, Err(LinkSendError::TooLong(MAX_URGENT_LEN + 1)));
     let largest = message(MAX_URGENT_LEN, 0);
     for _ in 0..3 {
-        outgoing.push(Topic::Log, Lane::Urgent, largest.clone()).unwrap();
+        outgoing.push(LinkTopic::Log, LinkLane::Urgent, largest.clone()).unwrap();
     }
-    assert_eq!(outgoing.push(Topic::Log, Lane::Urgent, largest), Err(SendError::Full));
+    assert_eq!(outgoing.push(LinkTopic::Log, LinkLane::Urgent, largest), Err(LinkSendError::Full));
 }

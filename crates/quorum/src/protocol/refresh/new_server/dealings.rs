@@ -3,32 +3,32 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sharing::{Generator, RandomError};
+use sharing::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
-use super::super::board::{Board, Run};
-use super::super::dealing::{Dealing, Verdict};
-use super::super::entry::{Body, Complaint, Entry, Side};
-use super::super::manifest::{Manifest, Round};
-use super::super::message::Message;
-use super::super::output::{Item, Job, Output, Task};
+use super::super::agreement::{RefreshAgreement, RefreshRun};
+use super::super::dealing::{Dealing, DealingVerdict};
+use super::super::entry::{Complaint, LogEntry, LogEntryBody, RefreshRole};
+use super::super::manifest::{DealingManifest, DealingRound};
+use super::super::message::RefreshMessage;
+use super::super::output::{RefreshJob, RefreshOutput, RefreshTask, RunItemName};
 use super::super::session::SessionSecret;
-use super::{NewServer, Purpose};
+use super::{NewServer, NewServerRetry};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// How long a new server waits for the last f designated dealers at least.
 const MIN_NEED_DELAY: Duration = Duration::from_millis(500);
 
 /// A dealing that an old server has sent.
-pub(super) struct Received {
+pub(super) struct ReceivedDealing {
     /// `None` once it is refused: only its labels are kept.
     pub(super) dealing: Option<Dealing>,
     labels: BTreeSet<Label>,
-    pub(super) state: ReceivedState,
+    pub(super) state: ReceivedDealingState,
 }
 
-pub(super) enum ReceivedState {
+pub(super) enum ReceivedDealingState {
     Waiting,
     InWork,
     Confirmed([u8; 64]),
@@ -40,14 +40,14 @@ pub(super) enum ReceivedState {
     Refused,
 }
 
-impl Received {
-    pub(super) fn new(dealing: Dealing, state: ReceivedState) -> Self {
+impl ReceivedDealing {
+    pub(super) fn new(dealing: Dealing, state: ReceivedDealingState) -> Self {
         let labels = dealing.proofs.manifest.labels().collect();
         Self { dealing: Some(dealing), labels, state }
     }
 
     fn refuse(&mut self) {
-        (self.dealing, self.state) = (None, ReceivedState::Refused);
+        (self.dealing, self.state) = (None, ReceivedDealingState::Refused);
     }
 }
 
@@ -58,14 +58,14 @@ impl NewServer {
         &mut self,
         from: ServerIndex,
         dealing: Dealing,
-        board: &Board,
-        run: &Run,
+        board: &RefreshAgreement,
+        run: &RefreshRun,
     ) {
         let manifest = &dealing.proofs.manifest;
         let key = (from, manifest.round);
         if let Some(known) = self.dealings.get(&key) {
             // The dealer did not get the confirmation, or sends another dealing.
-            if let (ReceivedState::Confirmed(signature), Some(known)) =
+            if let (ReceivedDealingState::Confirmed(signature), Some(known)) =
                 (&known.state, &known.dealing)
                 && known.proofs.digest == dealing.proofs.digest
             {
@@ -79,13 +79,14 @@ impl NewServer {
         }
         let old = &board.epoch().group;
         let delivery = &dealing.delivery;
-        let message = Manifest::delivery(dealing.proofs.digest, self.index, &delivery.digests());
+        let message =
+            DealingManifest::delivery(dealing.proofs.digest, self.index, &delivery.digests());
         let is_dealers = manifest.dealer == from
             && manifest.fits(run.id(), old.combination())
             && dealing.has_lengths(self.index, &self.new, &self.parameters)
             && old.verify(from, &message, &delivery.signature);
         if is_dealers && self.session.is_some() && !run.excluded().contains(&from) {
-            self.dealings.insert(key, Received::new(dealing, ReceivedState::Waiting));
+            self.dealings.insert(key, ReceivedDealing::new(dealing, ReceivedDealingState::Waiting));
         }
     }
 
@@ -98,10 +99,10 @@ impl NewServer {
     }
 
     /// New node, steps 4 and 5.
-    pub(super) fn check_dealings(&mut self, run: &Run) {
+    pub(super) fn check_dealings(&mut self, run: &RefreshRun) {
         let Some(owner) = self.owner() else { return };
         let mut waiting = self.dealings.values_mut();
-        if !waiting.any(|received| matches!(received.state, ReceivedState::Waiting)) {
+        if !waiting.any(|received| matches!(received.state, ReceivedDealingState::Waiting)) {
             return;
         }
         // Dealers encrypt with the key that is registered. One that sends something before, or for
@@ -110,39 +111,42 @@ impl NewServer {
             return;
         }
         for received in self.dealings.values_mut() {
-            if let (ReceivedState::Waiting, Some(dealing)) = (&received.state, &received.dealing) {
-                let task = Task::Verify {
+            if let (ReceivedDealingState::Waiting, Some(dealing)) =
+                (&received.state, &received.dealing)
+            {
+                let task = RefreshTask::Verify {
                     dealing: dealing.clone(),
                     witnesses: self.old_witnesses.clone(),
                     owner: owner.clone(),
                 };
-                received.state = ReceivedState::InWork;
-                self.outputs.push_back(Output::Job(Job { of: self.run, task }));
+                received.state = ReceivedDealingState::InWork;
+                self.outputs
+                    .push_back(RefreshOutput::Job(RefreshJob { scope_digest: self.run, task }));
             }
         }
     }
 
     pub(super) fn handle_verdict(
         &mut self,
-        dealing: (ServerIndex, Round),
-        digest: Digest,
-        verdict: Verdict,
+        dealing: (ServerIndex, DealingRound),
+        digest: Sha256Digest,
+        verdict: DealingVerdict,
     ) {
         let confirmation = self.confirm(digest);
         let Some(received) = self.dealings.get_mut(&dealing) else { return };
         match (verdict, &received.dealing) {
             // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing is
             // stored: others may need its proofs.
-            (Verdict::Right, Some(right)) => {
+            (DealingVerdict::Right, Some(right)) => {
                 let mut bytes = Zeroizing::new(Vec::new());
                 right.write(&mut bytes);
-                received.state = ReceivedState::Confirmed(confirmation);
-                let item = Item::Dealing(dealing.0, dealing.1);
-                self.outputs.push_back(Output::Save { item, bytes });
+                received.state = ReceivedDealingState::Confirmed(confirmation);
+                let item = RunItemName::Dealing(dealing.0, dealing.1);
+                self.outputs.push_back(RefreshOutput::Save { item, bytes });
                 self.send_confirmation(dealing.0, digest, confirmation);
             }
-            (Verdict::WrongSubshare { label, subshare }, Some(_)) => {
-                received.state = ReceivedState::Wrong { label, subshare };
+            (DealingVerdict::WrongSubshare { label, subshare }, Some(_)) => {
+                received.state = ReceivedDealingState::Wrong { label, subshare };
             }
             _ => received.refuse(),
         }
@@ -151,24 +155,24 @@ impl NewServer {
     pub(super) fn complain(
         &mut self,
         now: Duration,
-        run: &Run,
-        generator: &mut Generator,
+        run: &RefreshRun,
+        generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let Some(session) = &self.session else { return Ok(()) };
         for received in self.dealings.values_mut() {
-            let ReceivedState::Wrong { label, subshare } = received.state else { continue };
+            let ReceivedDealingState::Wrong { label, subshare } = received.state else { continue };
             let Some(dealing) = &received.dealing else { continue };
             let complaint = complaint(dealing, (label, subshare), self.index, session, generator)?;
             received.refuse();
             let dealer = complaint.manifest.dealer;
-            let body = Body::Complaint { run: self.run, complaint: Box::new(complaint) };
-            self.complaints.insert(dealer, Entry::new(self.index, body, &self.identity));
+            let body = LogEntryBody::Complaint { run: self.run, complaint: Box::new(complaint) };
+            self.complaints.insert(dealer, LogEntry::new(self.index, body, &self.identity));
         }
         for (&dealer, entry) in &self.complaints {
             if !run.excluded().contains(&dealer)
-                && self.retries.is_due(Purpose::Complain(dealer), now)
+                && self.retries.is_due(NewServerRetry::Complain(dealer), now)
             {
-                self.outputs.push_back(Output::Submit(entry.clone()));
+                self.outputs.push_back(RefreshOutput::Submit(entry.clone()));
             }
         }
         Ok(())
@@ -177,7 +181,7 @@ impl NewServer {
     /// The request for dealings of all labels (3.3.1). The dealings of 2f+1 servers always come:
     /// the others get as long again, so that all labels of a machine that is slow, but not twice as
     /// slow, are not dealt once more.
-    pub(super) fn say_need(&mut self, now: Duration, board: &Board, run: &Run) {
+    pub(super) fn send_need(&mut self, now: Duration, board: &RefreshAgreement, run: &RefreshRun) {
         let old = board.epoch().group.combination();
         // Before that, no dealing can be proved.
         let are_registered = run.session_keys().len() >= self.new.quorum();
@@ -191,10 +195,11 @@ impl NewServer {
             return;
         }
         let delay = now.saturating_sub(since).max(MIN_NEED_DELAY).min(self.delays.need);
-        if self.retries.is_due_after(Purpose::Need, now, delay) {
+        if self.retries.is_due_after(NewServerRetry::Need, now, delay) {
             for server in old.servers() {
-                let message = Message::Need { run: self.run };
-                self.outputs.push_back(Output::Send { to: (Side::Old, server), message });
+                let message = RefreshMessage::Need { run: self.run };
+                self.outputs
+                    .push_back(RefreshOutput::Send { to: (RefreshRole::Old, server), message });
             }
         }
     }
@@ -206,7 +211,7 @@ pub(in super::super) fn complaint(
     (label, subshare): (Label, Label),
     index: ServerIndex,
     session: &SessionSecret,
-    generator: &mut Generator,
+    generator: &mut RandomGenerator,
 ) -> Result<Complaint, RandomError> {
     let Dealing { proofs, delivery } = dealing;
     let row = proofs.manifest.labels().position(|it| it == label).expect("the row was checked");

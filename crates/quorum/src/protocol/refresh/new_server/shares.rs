@@ -5,42 +5,42 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::board::{Board, Run};
-use super::super::dealing::Proofs;
-use super::super::entry::Side;
-use super::super::message::Message;
-use super::super::output::{Item, Output, Shares, Task};
-use super::super::possession::Witnesses;
-use super::super::recovery::{self, Recovery};
-use super::{NewServer, Progress, Purpose, Received, ReceivedState};
+use super::super::agreement::{RefreshAgreement, RefreshRun};
+use super::super::dealing::DealingProofs;
+use super::super::entry::RefreshRole;
+use super::super::message::RefreshMessage;
+use super::super::output::{LabeledShares, RefreshOutput, RefreshTask, RunItemName};
+use super::super::possession::ShareWitnesses;
+use super::super::recovery::{self, ShareRecovery};
+use super::{NewServer, NewServerRetry, OnceComputed, ReceivedDealing, ReceivedDealingState};
 use crate::protocol::combination::Label;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// What a chosen dealing adds to this server's shares.
-pub(super) enum PartialSum {
+pub(super) enum SubshareSumState {
     InWork,
     /// The dealer has not sent right subshares: other servers are asked.
-    Asked(Box<Recovery>),
-    Done(Shares),
+    Asked(Box<ShareRecovery>),
+    Done(LabeledShares),
 }
 
-impl PartialSum {
-    pub(super) fn recovery(&self) -> Option<&Recovery> {
+impl SubshareSumState {
+    pub(super) fn recovery(&self) -> Option<&ShareRecovery> {
         if let Self::Asked(recovery) = self { Some(recovery) } else { None }
     }
 
-    pub(super) fn recovery_mut(&mut self) -> Option<&mut Recovery> {
+    pub(super) fn recovery_mut(&mut self) -> Option<&mut ShareRecovery> {
         if let Self::Asked(recovery) = self { Some(recovery) } else { None }
     }
 }
 
 impl NewServer {
     /// New node, step 7.
-    pub(super) fn compute(&mut self, now: Duration, board: &Board, run: &Run) {
+    pub(super) fn compute(&mut self, now: Duration, board: &RefreshAgreement, run: &RefreshRun) {
         let old = board.epoch().group.combination();
         let Some(chosen) = run.read_chosen(old) else { return };
         self.compute_witnesses(now, board, run, &chosen);
-        let mut labels = BTreeMap::<Digest, Vec<Label>>::new();
+        let mut labels = BTreeMap::<Sha256Digest, Vec<Label>>::new();
         for (label, &digest) in old.labels().zip(&chosen) {
             labels.entry(digest).or_default().push(label);
         }
@@ -51,8 +51,8 @@ impl NewServer {
             }
         }
         self.answer_questions();
-        let done = |digest: &Digest| match self.sums.get(digest) {
-            Some(PartialSum::Done(sum)) => Some((*digest, sum)),
+        let done = |digest: &Sha256Digest| match self.sums.get(digest) {
+            Some(SubshareSumState::Done(sum)) => Some((*digest, sum)),
             _ => None,
         };
         let sums: Option<BTreeMap<_, _>> = chosen.iter().map(done).collect();
@@ -64,60 +64,72 @@ impl NewServer {
     }
 
     /// Equation 3.6.
-    fn compute_witnesses(&mut self, now: Duration, board: &Board, run: &Run, chosen: &[Digest]) {
+    fn compute_witnesses(
+        &mut self,
+        now: Duration,
+        board: &RefreshAgreement,
+        run: &RefreshRun,
+        chosen: &[Sha256Digest],
+    ) {
         if !self.witnesses.is_missing() {
             return;
         }
         let proofs = |(label, &digest)| Some((label, self.proofs(digest)?.clone()));
         let proofs: Option<Vec<_>> = (0..).map(Label).zip(chosen).map(proofs).collect();
         if let Some(chosen) = proofs {
-            self.witnesses = Progress::InWork;
+            self.witnesses = OnceComputed::InWork;
             self.witnesses_job(None, chosen);
         }
         for digest in self.lacking(run, board) {
             // The dealing itself may still be on its way.
-            if self.retries.is_due_after(Purpose::Fetch(digest), now, self.delays.resend) {
+            if self.retries.is_due_after(NewServerRetry::Fetch(digest), now, self.delays.resend) {
                 for to in self.new.servers().filter(|&to| to != self.index) {
-                    let message = Message::Fetch { digest };
-                    self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                    let message = RefreshMessage::Fetch { digest };
+                    self.outputs
+                        .push_back(RefreshOutput::Send { to: (RefreshRole::New, to), message });
                 }
             }
         }
     }
 
-    fn witnesses_job(&mut self, dealing: Option<Digest>, chosen: Vec<(Label, Arc<Proofs>)>) {
+    fn witnesses_job(
+        &mut self,
+        dealing: Option<Sha256Digest>,
+        chosen: Vec<(Label, Arc<DealingProofs>)>,
+    ) {
         let (new, parameters) = (self.new.clone(), self.parameters.clone());
-        self.job(Task::NewWitnesses { chosen, dealing, new, parameters });
+        self.job(RefreshTask::NewWitnesses { chosen, dealing, new, parameters });
     }
 
     /// What a dealing adds to the shares (equation 3.5), if that is needed. `labels` are those that
     /// it is chosen for.
-    fn compute_sum(&mut self, now: Duration, digest: Digest, labels: Vec<Label>) {
-        if let Some(PartialSum::Asked(recovery)) = self.sums.get_mut(&digest) {
+    fn compute_sum(&mut self, now: Duration, digest: Sha256Digest, labels: Vec<Label>) {
+        if let Some(SubshareSumState::Asked(recovery)) = self.sums.get_mut(&digest) {
             while let Some(output) = recovery.poll_output(now) {
                 self.outputs.push_back(output);
             }
             if let Some((_, sum)) = recovery.take() {
-                self.sums.insert(digest, PartialSum::Done(sum));
+                self.sums.insert(digest, SubshareSumState::Done(sum));
             }
         }
         let is_needed = self.shares.is_none() || self.questions.contains_key(&digest);
         if !is_needed || self.sums.contains_key(&digest) {
             return;
         }
-        let is_confirmed = |it: &&Received| matches!(it.state, ReceivedState::Confirmed(_));
+        let is_confirmed =
+            |it: &&ReceivedDealing| matches!(it.state, ReceivedDealingState::Confirmed(_));
         let confirmed = self.dealings.values().filter(is_confirmed);
         let mut confirmed = confirmed.filter_map(|it| it.dealing.as_ref());
         let confirmed = confirmed.find(|it| it.proofs.digest == digest).cloned();
         if let (Some(dealing), Some(owner)) = (confirmed, self.owner()) {
-            self.sums.insert(digest, PartialSum::InWork);
-            self.job(Task::Sum { dealing, labels, owner });
+            self.sums.insert(digest, SubshareSumState::InWork);
+            self.job(RefreshTask::Sum { dealing, labels, owner });
         } else if self.shares.is_none()
             // The dealing may still be on its way.
-            && self.retries.is_due_after(Purpose::AskSum(digest), now, self.delays.resend)
+            && self.retries.is_due_after(NewServerRetry::AskSum(digest), now, self.delays.resend)
             && let Some(proofs) = self.proofs(digest).cloned()
         {
-            self.sums.insert(digest, PartialSum::InWork);
+            self.sums.insert(digest, SubshareSumState::InWork);
             let chosen = labels.into_iter().map(|label| (label, proofs.clone())).collect();
             self.witnesses_job(Some(digest), chosen);
         }
@@ -125,25 +137,26 @@ impl NewServer {
 
     /// Asks the others for what a dealing adds to the shares. f'+1 correct servers have confirmed
     /// it, of which at least one holds each label.
-    pub(super) fn ask_for_sum(&mut self, dealing: Digest, witnesses: Arc<Witnesses>) {
+    pub(super) fn ask_for_sum(&mut self, dealing: Sha256Digest, witnesses: Arc<ShareWitnesses>) {
         // Not after it has been wiped.
-        if let Some(partial @ PartialSum::InWork) = self.sums.get_mut(&dealing) {
+        if let Some(partial @ SubshareSumState::InWork) = self.sums.get_mut(&dealing) {
             let (group, parameters) = (self.new.clone(), self.parameters.clone());
             let digest = Some(witnesses.digest());
             let recovery =
-                Recovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
+                ShareRecovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
                     .with_witnesses(witnesses)
                     .of_dealing(dealing);
-            *partial = PartialSum::Asked(Box::new(recovery));
+            *partial = SubshareSumState::Asked(Box::new(recovery));
         }
     }
 
     fn answer_questions(&mut self) {
         for (digest, from) in std::mem::take(&mut self.questions) {
-            if let Some(PartialSum::Done(sum)) = self.sums.get(&digest) {
+            if let Some(SubshareSumState::Done(sum)) = self.sums.get(&digest) {
                 for to in from {
                     let message = recovery::answer_sum(digest, sum, to, &self.new);
-                    self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                    self.outputs
+                        .push_back(RefreshOutput::Send { to: (RefreshRole::New, to), message });
                 }
             } else {
                 self.questions.insert(digest, from);
@@ -152,7 +165,7 @@ impl NewServer {
     }
 
     /// Recovers the shares that it has not computed before the new epoch.
-    pub(super) fn recover(&mut self, now: Duration, run: &Run) {
+    pub(super) fn recover(&mut self, now: Duration, run: &RefreshRun) {
         let witnesses = run.read_new_witnesses().filter(|_| self.shares.is_none());
         let Some(witnesses) = witnesses else {
             self.recovery = None;
@@ -161,21 +174,21 @@ impl NewServer {
         let recovery = self.recovery.get_or_insert_with(|| {
             let (group, parameters) = (self.new.clone(), self.parameters.clone());
             let digest = Some(witnesses.digest());
-            Recovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
+            ShareRecovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
                 .with_witnesses(witnesses.clone())
         });
         while let Some(output) = recovery.poll_output(now) {
             self.outputs.push_back(output);
         }
         if let Some((witnesses, shares)) = recovery.take() {
-            self.witnesses = Progress::Done(witnesses);
+            self.witnesses = OnceComputed::Done(witnesses);
             self.shares = Some(Arc::new(shares));
             self.recovery = None;
         }
     }
 
     /// New node, step 8.
-    pub(super) fn say_computed(&mut self, now: Duration, run: &Run) {
+    pub(super) fn submit_computed(&mut self, now: Duration, run: &RefreshRun) {
         let (Some(witnesses), Some(shares)) = (self.witnesses.done(), &self.shares) else {
             return;
         };
@@ -184,37 +197,39 @@ impl NewServer {
             return;
         }
         match &self.computed {
-            Progress::Missing => {
+            OnceComputed::Missing => {
                 let bytes = recovery::save(witnesses, shares);
-                let task = Task::Possess {
+                let task = RefreshTask::Possess {
                     run: self.run,
                     witnesses: witnesses.digest(),
                     shares: shares.clone(),
                     owner: self.index,
                     parameters: self.parameters.clone(),
                 };
-                self.outputs.push_back(Output::Save { item: Item::Shares, bytes });
+                self.outputs.push_back(RefreshOutput::Save { item: RunItemName::Shares, bytes });
                 self.job(task);
-                self.computed = Progress::InWork;
+                self.computed = OnceComputed::InWork;
             }
-            Progress::InWork => {}
-            Progress::Done(entry) => {
-                if !run.has_computed(self.index) && self.retries.is_due(Purpose::Computed, now) {
-                    self.outputs.push_back(Output::Submit(entry.clone()));
+            OnceComputed::InWork => {}
+            OnceComputed::Done(entry) => {
+                if !run.has_computed(self.index)
+                    && self.retries.is_due(NewServerRetry::Computed, now)
+                {
+                    self.outputs.push_back(RefreshOutput::Submit(entry.clone()));
                 }
             }
         }
     }
 
     /// New node, step 9: 2f'+1 new servers have computed. Whether this one has its shares, too.
-    pub(super) fn begin_epoch(&mut self, run: &Run) -> bool {
+    pub(super) fn begin_epoch(&mut self, run: &RefreshRun) -> bool {
         let (Some(header), Some(witnesses), Some(shares)) =
             (run.next_epoch(), run.read_new_witnesses(), &self.shares)
         else {
             return false;
         };
         let (header, witnesses, shares) = (header.clone(), witnesses.clone(), shares.clone());
-        self.outputs.push_back(Output::Begin { header, witnesses, shares });
+        self.outputs.push_back(RefreshOutput::Begin { header, witnesses, shares });
         self.end();
         true
     }

@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::PublicKey;
-use sharing::Generator;
-use sim::Rng;
+use keys::IdentityPublicKey;
+use sharing::RandomGenerator;
+use sim::SeededRng;
 
-use self::dealer::Forged;
+use self::dealer::ForgedDealing;
 use super::super::dealing::Dealing;
-use super::super::{Message, Shares, Side};
+use super::super::{LabeledShares, RefreshMessage, RefreshRole};
 use super::ms;
-use super::process::{Action, Process, group_of};
-use super::scenario::Scenario;
+use super::process::{ProcessAction, SimulatedProcess, group_of};
+use super::scenario::RefreshScenario;
 use crate::protocol::combination::ServerIndex;
 
 /// How many messages and entries it keeps to send again.
 const MAX_KEPT: usize = 100;
 
 /// What a faulty process does with what its program would do. It attacks, too, in any style.
-enum Style {
+enum ByzantineBehavior {
     Silent,
     Correct,
     /// Drops, changes, repeats and replaces.
@@ -34,16 +34,16 @@ enum Style {
 }
 
 pub(super) struct Adversary {
-    styles: BTreeMap<usize, Style>,
+    styles: BTreeMap<usize, ByzantineBehavior>,
     /// The old shares of faulty servers, which it never forgets.
-    shares: BTreeMap<usize, Arc<Shares>>,
+    shares: BTreeMap<usize, Arc<LabeledShares>>,
     /// Messages that its processes got, with the sides of sender and receiver.
-    heard: Vec<(Side, Vec<u8>)>,
+    heard: Vec<(RefreshRole, Vec<u8>)>,
     entries: Vec<Vec<u8>>,
     /// Dealings that its processes got.
     dealings: Vec<(usize, Dealing)>,
     /// In the order in which they were made.
-    forged: Vec<Forged>,
+    forged: Vec<ForgedDealing>,
     left: u64,
     next_at: Duration,
     max_pause: Duration,
@@ -52,19 +52,23 @@ pub(super) struct Adversary {
 }
 
 impl Adversary {
-    pub(super) fn new(scenario: &Scenario, processes: &[Process], rng: &mut Rng) -> Self {
+    pub(super) fn new(
+        scenario: &RefreshScenario,
+        processes: &[SimulatedProcess],
+        rng: &mut SeededRng,
+    ) -> Self {
         let shares = |&it: &usize| Some((it, processes[it].disk.shares.clone()?));
         let style = |&it: &usize| {
             let style = match rng.index(10) {
-                0 => Style::Silent,
-                1 => Style::Correct,
-                2..6 => Style::Tampering,
+                0 => ByzantineBehavior::Silent,
+                1 => ByzantineBehavior::Correct,
+                2..6 => ByzantineBehavior::Tampering,
                 _ => {
                     let new = &scenario.candidates[scenario.candidates.len() - 1];
                     let mut victims: Vec<_> = new.combination().servers().collect();
                     rng.shuffle(&mut victims);
                     victims.truncate(new.combination().faulty());
-                    Style::Withholding(victims)
+                    ByzantineBehavior::Withholding(victims)
                 }
             };
             (it, style)
@@ -96,16 +100,16 @@ impl Adversary {
     /// A message that a faulty process gets.
     pub(super) fn see_message(
         &mut self,
-        at: (usize, &Process),
-        (from_side, from): (Side, PublicKey),
-        message: &Message,
+        at: (usize, &SimulatedProcess),
+        (from_side, from): (RefreshRole, IdentityPublicKey),
+        message: &RefreshMessage,
         bytes: &[u8],
     ) {
         keep(&mut self.heard, (from_side, bytes.to_vec()));
         match message {
-            Message::Dealing(dealing) => keep(&mut self.dealings, (at.0, dealing.clone())),
-            Message::Confirmation { digest, signature } => {
-                let group = group_of(at.1.board(), Side::New);
+            RefreshMessage::Dealing(dealing) => keep(&mut self.dealings, (at.0, dealing.clone())),
+            RefreshMessage::Confirmation { digest, signature } => {
+                let group = group_of(at.1.board(), RefreshRole::New);
                 let index = group.and_then(|group| group.index_of(&from));
                 let forged = self.forged.iter_mut().find(|forged| forged.digest == *digest);
                 if let (Some(forged), Some(index)) = (forged, index) {
@@ -117,37 +121,43 @@ impl Adversary {
     }
 
     /// What a faulty process does in place of what its program does.
-    pub(super) fn change(&mut self, at: usize, action: Action, rng: &mut Rng) -> Vec<Action> {
+    pub(super) fn change(
+        &mut self,
+        at: usize,
+        action: ProcessAction,
+        rng: &mut SeededRng,
+    ) -> Vec<ProcessAction> {
         match &self.styles[&at] {
-            Style::Silent => Vec::new(),
-            Style::Correct => vec![action],
-            Style::Withholding(victims) => {
-                let is_dealing =
-                    |bytes: &[u8]| matches!(Message::parse(bytes), Ok(Message::Dealing(_)));
+            ByzantineBehavior::Silent => Vec::new(),
+            ByzantineBehavior::Correct => vec![action],
+            ByzantineBehavior::Withholding(victims) => {
+                let is_dealing = |bytes: &[u8]| {
+                    matches!(RefreshMessage::parse(bytes), Ok(RefreshMessage::Dealing(_)))
+                };
                 let is_withheld = matches!(
                     &action,
-                    Action::Send { to: (Side::New, to), bytes, .. }
+                    ProcessAction::Send { to: (RefreshRole::New, to), bytes, .. }
                         if victims.contains(to) && is_dealing(bytes)
                 );
                 if is_withheld { Vec::new() } else { vec![action] }
             }
-            Style::Tampering => match rng.index(10) {
+            ByzantineBehavior::Tampering => match rng.index(10) {
                 0..5 => vec![action],
                 5 => Vec::new(),
                 6 => match action {
-                    Action::Send { from, to, bytes } => {
-                        let action = || Action::Send { from, to, bytes: bytes.clone() };
+                    ProcessAction::Send { from, to, bytes } => {
+                        let action = || ProcessAction::Send { from, to, bytes: bytes.clone() };
                         vec![action(), action()]
                     }
-                    Action::Submit(bytes) => {
-                        vec![Action::Submit(bytes.clone()), Action::Submit(bytes)]
+                    ProcessAction::Submit(bytes) => {
+                        vec![ProcessAction::Submit(bytes.clone()), ProcessAction::Submit(bytes)]
                     }
                 },
                 _ => vec![match action {
-                    Action::Send { from, to, bytes } => {
-                        Action::Send { from, to, bytes: flipped(bytes, rng) }
+                    ProcessAction::Send { from, to, bytes } => {
+                        ProcessAction::Send { from, to, bytes: flipped(bytes, rng) }
                     }
-                    Action::Submit(bytes) => Action::Submit(flipped(bytes, rng)),
+                    ProcessAction::Submit(bytes) => ProcessAction::Submit(flipped(bytes, rng)),
                 }],
             },
         }
@@ -157,15 +167,15 @@ impl Adversary {
     pub(super) fn act(
         &mut self,
         now: Duration,
-        processes: &[Process],
-        rng: &mut Rng,
-        generator: &mut Generator,
-    ) -> Vec<(usize, Action)> {
+        processes: &[SimulatedProcess],
+        rng: &mut SeededRng,
+        generator: &mut RandomGenerator,
+    ) -> Vec<(usize, ProcessAction)> {
         let mut actions = Vec::new();
         while self.left > 0 && self.next_at <= now {
             self.left -= 1;
             let long = if rng.chance(10) { ms(10_000) } else { ms(0) };
-            self.next_at = now + rng.between(ms(1), self.max_pause + long + ms(2));
+            self.next_at = now + rng.duration_between(ms(1), self.max_pause + long + ms(2));
             let faulty: Vec<usize> = self.styles.keys().copied().collect();
             let Some(&at) = rng.pick(&faulty) else { continue };
             let (name, done) = match rng.index(10) {
@@ -183,11 +193,17 @@ impl Adversary {
     }
 
     /// Something that was sent or submitted before, perhaps in another run, or garbage.
-    fn replay(&mut self, process: &Process, rng: &mut Rng) -> (&'static str, Vec<Action>) {
-        let to_side = if rng.chance(50) { Side::Old } else { Side::New };
+    fn replay(
+        &mut self,
+        process: &SimulatedProcess,
+        rng: &mut SeededRng,
+    ) -> (&'static str, Vec<ProcessAction>) {
+        let to_side = if rng.chance(50) { RefreshRole::Old } else { RefreshRole::New };
         let servers = group_of(process.board(), to_side).map(|group| group.combination().servers());
         let Some(servers) = servers else { return ("replay", Vec::new()) };
-        let from = [Side::Old, Side::New].into_iter().filter(|&it| process.index(it).is_some());
+        let from = [RefreshRole::Old, RefreshRole::New]
+            .into_iter()
+            .filter(|&it| process.index(it).is_some());
         let from: Vec<_> = from.collect();
         let Some(&from) = rng.pick(&from) else { return ("replay", Vec::new()) };
         let name = match rng.index(3) {
@@ -198,17 +214,19 @@ impl Adversary {
         let done = match name {
             "replayed entry" => {
                 let some = (0..3).filter_map(|_| rng.pick(&self.entries).cloned());
-                some.map(Action::Submit).collect()
+                some.map(ProcessAction::Submit).collect()
             }
             "replayed message" => {
                 let Some((_, bytes)) = rng.pick(&self.heard) else { return (name, Vec::new()) };
-                let send = |to| Action::Send { from, to: (to_side, to), bytes: bytes.clone() };
+                let send =
+                    |to| ProcessAction::Send { from, to: (to_side, to), bytes: bytes.clone() };
                 servers.map(send).collect()
             }
             _ => {
                 let bytes = rng.bytes::<40>().to_vec();
-                let send = |to| Action::Send { from, to: (to_side, to), bytes: bytes.clone() };
-                servers.map(send).chain([Action::Submit(bytes.clone())]).collect()
+                let send =
+                    |to| ProcessAction::Send { from, to: (to_side, to), bytes: bytes.clone() };
+                servers.map(send).chain([ProcessAction::Submit(bytes.clone())]).collect()
             }
         };
         (name, done)
@@ -224,7 +242,7 @@ fn keep<T>(kept: &mut Vec<T>, it: T) {
 }
 
 /// Changes one bit, or cuts the bytes.
-fn flipped(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+fn flipped(mut bytes: Vec<u8>, rng: &mut SeededRng) -> Vec<u8> {
     let at = rng.index(bytes.len());
     if rng.chance(10) {
         bytes.truncate(at);

@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sim::Rng;
+use sim::SeededRng;
 
 use super::ms;
-use crate::protocol::group::Group;
+use crate::protocol::group::QuorumGroup;
 use crate::protocol::testing::group;
 
 /// The identity key of process i is that of this number and i.
 pub(super) const FIRST_IDENTITY: u8 = 1;
 
 /// Who takes part, who is faulty, and what goes wrong until the network heals.
-pub(super) struct Scenario {
-    pub(super) old: Group,
+pub(super) struct RefreshScenario {
+    pub(super) old: QuorumGroup,
     /// The group that correct old servers approve in each run; all but the last are cancelled.
-    pub(super) candidates: Vec<Group>,
+    pub(super) candidates: Vec<QuorumGroup>,
     /// The number of processes: a process is a server of some of the groups.
     pub(super) processes: usize,
     /// The faulty processes: at most f of each group.
@@ -39,8 +39,8 @@ pub(super) struct Scenario {
     pub(super) attacks: u64,
 }
 
-impl Scenario {
-    pub(super) fn random(rng: &mut Rng) -> Self {
+impl RefreshScenario {
+    pub(super) fn random(rng: &mut SeededRng) -> Self {
         let (old_faulty, new_faulty) = match rng.index(20) {
             0..14 => (1, 1),
             14..16 => (2, 1),
@@ -65,7 +65,7 @@ impl Scenario {
         let byzantine = byzantine(&old, &candidates, processes, rng);
         let correct: Vec<_> = (0..processes).filter(|it| !byzantine.contains(it)).collect();
         let is_calm = rng.chance(20);
-        let some = |rng: &mut Rng, values: &[u64]| {
+        let some = |rng: &mut SeededRng, values: &[u64]| {
             if is_calm { 0 } else { *rng.pick(values).expect("there are some") }
         };
         Self {
@@ -88,28 +88,28 @@ impl Scenario {
 }
 
 /// The process of the first server of a group.
-pub(super) fn first(group: &Group) -> usize {
+pub(super) fn first(group: &QuorumGroup) -> usize {
     // The addresses of test groups have the numbers of identities.
     usize::from(group.members()[0].address.port() - 5000 - u16::from(FIRST_IDENTITY))
 }
 
 /// The process after the last server of a group.
-fn end(group: &Group) -> usize {
+fn end(group: &QuorumGroup) -> usize {
     first(group) + group.members().len()
 }
 
 /// As many processes as may be faulty.
 fn byzantine(
-    old: &Group,
-    candidates: &[Group],
+    old: &QuorumGroup,
+    candidates: &[QuorumGroup],
     processes: usize,
-    rng: &mut Rng,
+    rng: &mut SeededRng,
 ) -> BTreeSet<usize> {
     let mut order: Vec<usize> = (0..processes).collect();
     rng.shuffle(&mut order);
     let mut byzantine = BTreeSet::new();
     for process in order {
-        let fits = |group: &Group| {
+        let fits = |group: &QuorumGroup| {
             let range = first(group)..end(group);
             let among = byzantine.iter().chain([&process]).filter(|it| range.contains(it));
             among.count() <= group.combination().faulty()

@@ -5,20 +5,23 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sharing::Generator;
-use sim::{Event, LinkId, Network, Rng};
+use sharing::RandomGenerator;
+use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 
-use super::super::{Board, Change, Entry, Message, Parameters, Shares, Side, Witnesses};
+use super::super::{
+    LabeledShares, LogEntry, LogEntryEffect, RefreshAgreement, RefreshMessage, RefreshParameters,
+    RefreshRole, ShareWitnesses,
+};
 use super::adversary::Adversary;
 use super::ms;
-use super::process::{Action, Process, Step, group_of};
-use super::scenario::{FIRST_IDENTITY, Scenario, first};
+use super::process::{ProcessAction, ProcessStep, SimulatedProcess, group_of};
+use super::scenario::{FIRST_IDENTITY, RefreshScenario, first};
 use crate::log::AgreementLog as _;
 use crate::log::memory::MemoryLog;
 use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::fixture::tiny_key;
-use crate::protocol::group::{Group, Header};
+use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::identity;
 
@@ -32,35 +35,35 @@ const MAX_DURATION: Duration = Duration::from_secs(2_000);
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
 /// The key of all runs.
-struct Key {
+struct SimulationKey {
     dealer: DealerKey,
-    parameters: Arc<Parameters>,
+    parameters: Arc<RefreshParameters>,
 }
 
-fn key() -> &'static Key {
-    static KEY: OnceLock<Key> = OnceLock::new();
+fn key() -> &'static SimulationKey {
+    static KEY: OnceLock<SimulationKey> = OnceLock::new();
     KEY.get_or_init(|| {
         let dealer = tiny_key();
         let range = ShareRange::new(dealer.group().modulus().bits());
-        let parameters = Arc::new(Parameters::new(dealer.group(), range));
-        Key { dealer, parameters }
+        let parameters = Arc::new(RefreshParameters::new(dealer.group(), range));
+        SimulationKey { dealer, parameters }
     })
 }
 
-pub(super) struct World {
-    pub(super) scenario: Scenario,
-    pub(super) processes: Vec<Process>,
+pub(super) struct RefreshSimulation {
+    pub(super) scenario: RefreshScenario,
+    pub(super) processes: Vec<SimulatedProcess>,
     pub(super) adversary: Adversary,
     /// The old shares of correct servers, which must be gone at the end.
-    old_shares: Vec<Weak<Shares>>,
+    old_shares: Vec<Weak<LabeledShares>>,
     /// The sum of all shares as it was before.
     secret: Vec<u8>,
-    network: Network<()>,
+    network: SimulatedNetwork<()>,
     /// From each process to each.
-    links: Vec<LinkId>,
+    links: Vec<SimulatedLinkId>,
     log: MemoryLog,
-    generator: Generator,
-    rng: Rng,
+    generator: RandomGenerator,
+    rng: SeededRng,
     /// When each operator looks next.
     operators: Vec<Duration>,
     is_healed: bool,
@@ -70,33 +73,40 @@ pub(super) struct World {
     seen: BTreeMap<String, u64>,
 }
 
-impl World {
-    pub(super) fn new(scenario: Scenario, seed: u64, mut rng: Rng) -> Self {
-        let mut generator = Generator::seeded().unwrap();
-        let Key { dealer, parameters } = key();
+impl RefreshSimulation {
+    pub(super) fn new(scenario: RefreshScenario, seed: u64, mut rng: SeededRng) -> Self {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let SimulationKey { dealer, parameters } = key();
         let old = scenario.old.combination();
         let split = dealer.split(&parameters.range, old, &mut generator).unwrap();
         let powers = old.labels().map(|label| parameters.power(&split.share(label)));
-        let witnesses = Arc::new(Witnesses::new(powers.collect()));
+        let witnesses = Arc::new(ShareWitnesses::new(powers.collect()));
         let all: Vec<_> = old.labels().map(|label| split.share(label)).collect();
         let voting = vec![None; scenario.old.members().len()];
         let set = scenario.old.voters(&voting);
-        let header = Header::first(scenario.old.clone(), voting, witnesses.digest());
-        let board = Board::new(parameters.clone(), header);
+        let header = GroupHeader::first(scenario.old.clone(), voting, witnesses.digest());
+        let board = RefreshAgreement::new(parameters.clone(), header);
         let process = |number: usize| {
             let secret = identity(FIRST_IDENTITY + u8::try_from(number).expect("it is small"));
             let shares = scenario.old.index_of(&secret.public()).map(|index| {
                 Arc::new(old.labels_of(index).map(|label| (label, split.share(label))).collect())
             });
-            Process::new(secret, seed.is_multiple_of(2), board.clone(), shares, witnesses.clone())
+            SimulatedProcess::new(
+                secret,
+                seed.is_multiple_of(2),
+                board.clone(),
+                shares,
+                witnesses.clone(),
+            )
         };
-        let processes: Vec<Process> = (0..scenario.processes).map(process).collect();
+        let processes: Vec<SimulatedProcess> = (0..scenario.processes).map(process).collect();
         let correct = (0..).zip(&processes).filter(|(it, _)| !scenario.byzantine.contains(it));
         let old_shares = correct.filter_map(|(_, it)| it.disk.shares.as_ref());
         let old_shares = old_shares.map(Arc::downgrade).collect();
-        let mut network = Network::new(seed);
+        let mut network = SimulatedNetwork::new(seed);
         let count = processes.len() * processes.len();
-        let links: Vec<_> = (0..count).map(|_| network.link(ms(0), scenario.max_delay)).collect();
+        let links: Vec<_> =
+            (0..count).map(|_| network.add_link(ms(0), scenario.max_delay)).collect();
         for &link in &links {
             let conditions = network.conditions_mut(link);
             conditions.loss_permille = scenario.loss_permille;
@@ -137,7 +147,7 @@ impl World {
         !self.scenario.byzantine.contains(&process)
     }
 
-    pub(super) fn correct(&self) -> impl Iterator<Item = &Process> {
+    pub(super) fn correct(&self) -> impl Iterator<Item = &SimulatedProcess> {
         let all = self.processes.iter().enumerate();
         all.filter(|(it, _)| self.is_correct(*it)).map(|(_, process)| process)
     }
@@ -160,7 +170,9 @@ impl World {
                 return;
             }
             let next = self.next_deadline().min(end).max(self.now());
-            if let Some(Event::Arrived { link, bytes }) = self.network.next_event_until(next) {
+            if let Some(SimulationEvent::Arrived { link, bytes }) =
+                self.network.next_event_until(next)
+            {
                 let count = self.processes.len();
                 self.deliver(link.index() / count, link.index() % count, &bytes);
             }
@@ -172,7 +184,7 @@ impl World {
     }
 
     fn next_deadline(&self) -> Duration {
-        let processes = self.processes.iter().filter_map(Process::deadline);
+        let processes = self.processes.iter().filter_map(SimulatedProcess::deadline);
         let operators = self.operators.iter().copied();
         let heal = (!self.is_healed).then_some(self.scenario.heals_at);
         let others = [self.log.next_event(), heal, self.adversary.next_at()];
@@ -210,9 +222,11 @@ impl World {
                     has_acted = true;
                     for result in done {
                         self.count(match result {
-                            Ok(Change::DealerExcluded { .. }) => "excluded".to_owned(),
-                            Ok(Change::FalseComplaint { .. }) => "false complaint".to_owned(),
-                            Ok(Change::Faulty { why, .. }) => format!("faulty: {why:?}"),
+                            Ok(LogEntryEffect::DealerExcluded { .. }) => "excluded".to_owned(),
+                            Ok(LogEntryEffect::FalseComplaint { .. }) => {
+                                "false complaint".to_owned()
+                            }
+                            Ok(LogEntryEffect::Faulty { why, .. }) => format!("faulty: {why:?}"),
                             Ok(change) => format!("{change:?}"),
                             Err(refusal) => format!("refused: {refusal:?}"),
                         });
@@ -237,16 +251,20 @@ impl World {
         let mut has_acted = false;
         let is_correct = self.is_correct(at);
         loop {
-            let Scenario { slow_jobs, max_job, crash_permille, .. } = self.scenario;
+            let RefreshScenario { slow_jobs, max_job, crash_permille, .. } = self.scenario;
             let rng = &mut self.rng;
             let job_time = || {
-                if rng.chance(slow_jobs) { rng.between(ms(1), max_job) } else { Duration::ZERO }
+                if rng.chance(slow_jobs) {
+                    rng.duration_between(ms(1), max_job)
+                } else {
+                    Duration::ZERO
+                }
             };
             match self.processes[at].poll(now, &mut self.generator, job_time) {
-                Step::Nothing => return has_acted,
-                Step::Internal => {}
-                Step::Act(action) if is_correct => self.perform(at, action),
-                Step::Act(action) => {
+                ProcessStep::Nothing => return has_acted,
+                ProcessStep::Internal => {}
+                ProcessStep::Act(action) if is_correct => self.perform(at, action),
+                ProcessStep::Act(action) => {
                     for action in self.adversary.change(at, action, &mut self.rng) {
                         self.perform(at, action);
                     }
@@ -254,29 +272,29 @@ impl World {
             }
             has_acted = true;
             if is_correct && !self.is_healed && self.rng.below(1000) < crash_permille {
-                let down = self.rng.between(ms(0), ms(10_000));
+                let down = self.rng.duration_between(ms(0), ms(10_000));
                 self.processes[at].crash(now + down);
                 self.count("crash");
             }
         }
     }
 
-    fn perform(&mut self, from: usize, action: Action) {
+    fn perform(&mut self, from: usize, action: ProcessAction) {
         match action {
-            Action::Send { from: side, to: (to_side, to), bytes } => {
+            ProcessAction::Send { from: side, to: (to_side, to), bytes } => {
                 let group = group_of(self.processes[from].board(), to_side).cloned();
                 let Some(to) = group.and_then(|group| Self::process_of(&group, to)) else { return };
-                let sides = [side, to_side].map(|side| u8::from(side == Side::New));
+                let sides = [side, to_side].map(|side| u8::from(side == RefreshRole::New));
                 let link = self.links[from * self.processes.len() + to];
                 let bytes = [&sides[..], &bytes];
                 self.network.send_datagram(link, bytes.concat());
             }
-            Action::Submit(bytes) => {
+            ProcessAction::Submit(bytes) => {
                 self.adversary.see_entry(&bytes);
                 // Where the log asks the board, refused entries are seen here only.
                 let process = &self.processes[from];
                 if process.is_log_checked
-                    && let Ok(entry) = Entry::parse(&bytes)
+                    && let Ok(entry) = LogEntry::parse(&bytes)
                     && let Err(refusal) = process.board().check(&entry)
                 {
                     self.count(format!("refused: {refusal:?}"));
@@ -296,28 +314,28 @@ impl World {
     }
 
     /// The process of a server, if the group has it.
-    fn process_of(group: &Group, index: ServerIndex) -> Option<usize> {
+    fn process_of(group: &QuorumGroup, index: ServerIndex) -> Option<usize> {
         let process = first(group) + usize::from(index.0);
         (usize::from(index.0) < group.members().len()).then_some(process)
     }
 
     fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
         let [from_side, to_side] = [bytes[0], bytes[1]].map(|is_new| match is_new {
-            0 => Side::Old,
-            _ => Side::New,
+            0 => RefreshRole::Old,
+            _ => RefreshRole::New,
         });
-        let Ok(message) = Message::parse(&bytes[2..]) else { return };
+        let Ok(message) = RefreshMessage::parse(&bytes[2..]) else { return };
         if self.is_correct(from) && self.is_correct(to) {
             self.count(match message {
-                Message::Dealing(_) => "message: Dealing",
-                Message::Confirmation { .. } => "message: Confirmation",
-                Message::Need { .. } => "message: Need",
-                Message::Fetch { .. } => "message: Fetch",
-                Message::Proofs(_) => "message: Proofs",
-                Message::Ask { .. } => "message: Ask",
-                Message::Shares(_) => "message: Shares",
-                Message::AskSum { .. } => "message: AskSum",
-                Message::Sum(_) => "message: Sum",
+                RefreshMessage::Dealing(_) => "message: Dealing",
+                RefreshMessage::Confirmation { .. } => "message: Confirmation",
+                RefreshMessage::Need { .. } => "message: Need",
+                RefreshMessage::Fetch { .. } => "message: Fetch",
+                RefreshMessage::Proofs(_) => "message: Proofs",
+                RefreshMessage::Ask { .. } => "message: Ask",
+                RefreshMessage::Shares(_) => "message: Shares",
+                RefreshMessage::AskSum { .. } => "message: AskSum",
+                RefreshMessage::Sum(_) => "message: Sum",
             });
         }
         if !self.is_correct(to) {
@@ -330,7 +348,8 @@ impl World {
         let group = group_of(self.processes[to].board(), from_side);
         let index = group.and_then(|group| group.index_of(&key)).expect("it was a member");
         let to_back = (from_side, index);
-        let action = Action::Send { from: to_side, to: to_back, bytes: answer.to_bytes().to_vec() };
+        let action =
+            ProcessAction::Send { from: to_side, to: to_back, bytes: answer.to_bytes().to_vec() };
         if self.is_correct(to) {
             self.perform(to, action);
         } else {
@@ -343,7 +362,7 @@ impl World {
     /// What the operator of a correct old server does.
     fn operate(&mut self, at: usize) {
         let process = &self.processes[at];
-        let Some(index) = process.index(Side::Old) else { return };
+        let Some(index) = process.index(RefreshRole::Old) else { return };
         if !self.is_correct(at) || process.memory.is_none() {
             return;
         }
@@ -361,7 +380,7 @@ impl World {
             }
             board.cancellation(index, &process.secret)
         };
-        self.perform(at, Action::Submit(entry.to_bytes()));
+        self.perform(at, ProcessAction::Submit(entry.to_bytes()));
     }
 
     /// Whether all correct servers have finished.
@@ -386,14 +405,14 @@ impl World {
 
     /// How far correct servers are, for a message.
     fn state(&self) -> String {
-        let state = |process: &Process| {
+        let state = |process: &SimulatedProcess| {
             let run = process.board().run();
             let old = process.board().epoch().group.combination();
             let chosen = old.labels().filter(|&it| run.is_some_and(|it2| it2.chosen(it).is_some()));
             format!(
                 "{:?} {:?}: run {}, {} labels chosen, final {}, has begun {}, up {}",
-                process.index(Side::Old),
-                process.index(Side::New),
+                process.index(RefreshRole::Old),
+                process.index(RefreshRole::New),
                 process.board().run_number(),
                 chosen.count(),
                 run.is_some_and(|run| run.next_epoch().is_some()),
@@ -413,14 +432,16 @@ impl World {
         let header = run.next_epoch().expect("it is finished");
         let old = first.epoch().group.combination();
         let chosen = run.read_chosen(old).expect("all labels are chosen");
-        let mut all = Shares::new();
+        let mut all = LabeledShares::new();
         for process in self.correct() {
             // One new group, with one set of dealings.
             let run = process.board().run().expect("it is finished");
             assert_eq!(run.next_epoch(), Some(header), "another epoch");
             assert_eq!(run.read_chosen(old).as_ref(), Some(&chosen), "another chosen set");
             // No correct server is accused.
-            for (side, accused) in [(Side::Old, run.excluded()), (Side::New, run.faulty())] {
+            for (side, accused) in
+                [(RefreshRole::Old, run.excluded()), (RefreshRole::New, run.faulty())]
+            {
                 let group = group_of(process.board(), side).expect("a run is open");
                 for &index in accused {
                     let process = Self::process_of(group, index).expect("it is a member");

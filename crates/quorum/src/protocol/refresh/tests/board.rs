@@ -2,15 +2,15 @@
 
 use super::super::complaint;
 use super::super::dealing::Dealing;
-use super::super::entry::{Body, Complaint};
-use super::super::manifest::Manifest;
+use super::super::entry::{Complaint, LogEntryBody};
+use super::super::manifest::DealingManifest;
 use super::super::new_server;
 use super::super::session::SessionSecret;
 use super::*;
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::{Digest, Reader};
+use crate::protocol::wire::{QuorumWireReader, Sha256Digest};
 
-const OTHER: Digest = Digest([9; 32]);
+const OTHER: Sha256Digest = Sha256Digest([9; 32]);
 
 /// A refresh that has finished, with all its entries.
 fn finished() -> World {
@@ -21,34 +21,38 @@ fn finished() -> World {
 }
 
 /// The first entry of a kind, with the board before it.
-fn first(world: &World, is_meant: impl Fn(&Body) -> bool) -> (Board, Entry) {
+fn first(world: &World, is_meant: impl Fn(&LogEntryBody) -> bool) -> (RefreshAgreement, LogEntry) {
     let mut entries = world.history.iter().filter(|(_, entry)| is_meant(&entry.body));
     entries.next().expect("there is one").clone()
 }
 
-fn apply(board: &Board, entry: &Entry) -> Result<Change, Refusal> {
-    let (mut changed, before) = (board.clone(), board.run().map(Run::id));
-    let result = changed.apply(&Entry::parse(&entry.to_bytes()).unwrap());
+fn apply(board: &RefreshAgreement, entry: &LogEntry) -> Result<LogEntryEffect, LogEntryRefusal> {
+    let (mut changed, before) = (board.clone(), board.run().map(RefreshRun::id));
+    let result = changed.apply(&LogEntry::parse(&entry.to_bytes()).unwrap());
     if result.is_err() {
-        assert_eq!(changed.run().map(Run::id), before, "a refused entry changes nothing");
+        assert_eq!(changed.run().map(RefreshRun::id), before, "a refused entry changes nothing");
     }
     result
 }
 
 /// What an entry changes that proves its author faulty.
 #[allow(clippy::unnecessary_wraps)]
-fn faulty(side: Side, author: ServerIndex, why: Refusal) -> Result<Change, Refusal> {
-    Ok(Change::Faulty { side, author, why })
+fn faulty(
+    side: RefreshRole,
+    author: ServerIndex,
+    why: LogEntryRefusal,
+) -> Result<LogEntryEffect, LogEntryRefusal> {
+    Ok(LogEntryEffect::Faulty { side, author, why })
 }
 
 /// The identity key of an entry's author.
-fn author(entry: &Entry) -> SecretKey {
-    let first = if entry.side() == Side::Old { 1 } else { 100 };
+fn author(entry: &LogEntry) -> IdentitySecretKey {
+    let first = if entry.side() == RefreshRole::Old { 1 } else { 100 };
     identity(first + entry.author.0)
 }
 
-fn resigned(entry: &Entry, body: Body) -> Entry {
-    Entry::new(entry.author, body, &author(entry))
+fn resigned(entry: &LogEntry, body: LogEntryBody) -> LogEntry {
+    LogEntry::new(entry.author, body, &author(entry))
 }
 
 #[test]
@@ -59,58 +63,65 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
     for (before, entry) in &world.history {
         assert!(apply(before, entry).is_ok());
         let body = &entry.body;
-        let forged = Entry::new(entry.author, body.clone(), &identity(77));
-        assert_eq!(apply(before, &forged), Err(Refusal::Signature));
-        let stranger = Entry::new(ServerIndex(9), body.clone(), &identity(77));
-        assert_eq!(apply(before, &stranger), Err(Refusal::Signature));
+        let forged = LogEntry::new(entry.author, body.clone(), &identity(77));
+        assert_eq!(apply(before, &forged), Err(LogEntryRefusal::Signature));
+        let stranger = LogEntry::new(ServerIndex(9), body.clone(), &identity(77));
+        assert_eq!(apply(before, &stranger), Err(LogEntryRefusal::Signature));
         let mut other = body.clone();
         match &mut other {
-            Body::Approve { epoch, .. }
-            | Body::Cancel { epoch, .. }
-            | Body::Voting { epoch, .. } => *epoch = OTHER,
-            Body::SessionKey { run, .. }
-            | Body::Complaint { run, .. }
-            | Body::Computed { run, .. } => *run = OTHER,
-            Body::Proved { manifest, .. } => manifest.run = OTHER,
+            LogEntryBody::Approve { epoch, .. }
+            | LogEntryBody::Cancel { epoch, .. }
+            | LogEntryBody::Voting { epoch, .. } => *epoch = OTHER,
+            LogEntryBody::SessionKey { run, .. }
+            | LogEntryBody::Complaint { run, .. }
+            | LogEntryBody::Computed { run, .. } => *run = OTHER,
+            LogEntryBody::Proved { manifest, .. } => manifest.run = OTHER,
         }
-        assert_eq!(apply(before, &resigned(entry, other)), Err(Refusal::OtherRun));
+        assert_eq!(apply(before, &resigned(entry, other)), Err(LogEntryRefusal::OtherRun));
         let mut after = before.clone();
         let change = after.apply(entry).unwrap();
-        let expected = if change == Change::Final { Refusal::Ended } else { Refusal::Repeated };
+        let expected = if change == LogEntryEffect::Final {
+            LogEntryRefusal::Ended
+        } else {
+            LogEntryRefusal::Repeated
+        };
         assert_eq!(apply(&after, entry), Err(expected));
-        assert_eq!(apply(ended, entry), Err(Refusal::Ended));
+        assert_eq!(apply(ended, entry), Err(LogEntryRefusal::Ended));
     }
 }
 
 #[test]
 fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, Body::Approve { .. }));
-    let Body::Approve { epoch, run, group: approved } = entry.body.clone() else { unreachable!() };
-    let later = Body::Approve { epoch, run: run + 1, group: approved };
-    assert_eq!(apply(&board, &resigned(&entry, later)), Err(Refusal::OtherRun));
-    let session = first(&world, |body| matches!(body, Body::SessionKey { .. })).1;
-    assert_eq!(apply(&board, &session), Err(Refusal::OtherRun), "no run is open");
+    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
+    let LogEntryBody::Approve { epoch, run, group: approved } = entry.body.clone() else {
+        unreachable!()
+    };
+    let later = LogEntryBody::Approve { epoch, run: run + 1, group: approved };
+    assert_eq!(apply(&board, &resigned(&entry, later)), Err(LogEntryRefusal::OtherRun));
+    let session = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. })).1;
+    assert_eq!(apply(&board, &session), Err(LogEntryRefusal::OtherRun), "no run is open");
     // Two servers that approve different groups open nothing; one cannot change its mind.
     let mut split = board.clone();
     for (server, first) in [(0, 100), (1, 50)] {
         let own = identity(1 + server);
         let entry = split.approval(ServerIndex(server), group(1, first), &own);
-        assert_eq!(split.apply(&entry), Ok(Change::Counted));
+        assert_eq!(split.apply(&entry), Ok(LogEntryEffect::Counted));
         let entry = split.approval(ServerIndex(server), group(1, 60), &own);
-        assert_eq!(split.apply(&entry), Err(Refusal::Repeated));
+        assert_eq!(split.apply(&entry), Err(LogEntryRefusal::Repeated));
     }
     let entry = split.approval(ServerIndex(2), group(1, 50), &identity(3));
-    assert_eq!(split.apply(&entry), Ok(Change::Opened));
+    assert_eq!(split.apply(&entry), Ok(LogEntryEffect::Opened));
     let entry = split.approval(ServerIndex(3), group(1, 50), &identity(4));
-    assert_eq!(split.apply(&entry), Err(Refusal::Repeated), "the run is open");
-    let cancel = |board: &Board, i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
+    assert_eq!(split.apply(&entry), Err(LogEntryRefusal::Repeated), "the run is open");
+    let cancel =
+        |board: &RefreshAgreement, i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
     let first = cancel(&split, 0);
-    assert_eq!(split.apply(&first), Ok(Change::Counted));
-    assert_eq!(split.apply(&first), Err(Refusal::Repeated));
+    assert_eq!(split.apply(&first), Ok(LogEntryEffect::Counted));
+    assert_eq!(split.apply(&first), Err(LogEntryRefusal::Repeated));
     let second = cancel(&split, 3);
-    assert_eq!(split.apply(&second), Ok(Change::Cancelled));
-    assert_eq!(split.apply(&second), Err(Refusal::OtherRun), "it was for the run before");
+    assert_eq!(split.apply(&second), Ok(LogEntryEffect::Cancelled));
+    assert_eq!(split.apply(&second), Err(LogEntryRefusal::OtherRun), "it was for the run before");
     assert_eq!(split.run_number(), 2);
 }
 
@@ -123,21 +134,22 @@ fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
     let (own, identity_key) = (ServerIndex(1), identity(2));
     let entry = board.voting_entry(own, &first, &identity_key);
     // A key that the author does not have, or that was proven by another server.
-    let Body::Voting { epoch, replaced, .. } = entry.body.clone() else { unreachable!() };
+    let LogEntryBody::Voting { epoch, replaced, .. } = entry.body.clone() else { unreachable!() };
     let stolen = Box::new(VotingKey::new(&of_another, epoch, ServerIndex(2)));
-    let stolen = Entry::new(own, Body::Voting { epoch, replaced, voting: stolen }, &identity_key);
-    assert_eq!(apply(&board, &stolen), Err(Refusal::VotingKey));
-    let forged = Entry::new(own, entry.body.clone(), &identity(77));
-    assert_eq!(apply(&board, &forged), Err(Refusal::Signature));
+    let stolen =
+        LogEntry::new(own, LogEntryBody::Voting { epoch, replaced, voting: stolen }, &identity_key);
+    assert_eq!(apply(&board, &stolen), Err(LogEntryRefusal::VotingKey));
+    let forged = LogEntry::new(own, entry.body.clone(), &identity(77));
+    assert_eq!(apply(&board, &forged), Err(LogEntryRefusal::Signature));
     let of_nobody = board.voting_entry(ServerIndex(9), &first, &identity_key);
-    assert_eq!(apply(&board, &of_nobody), Err(Refusal::Signature));
-    assert_eq!(board.apply(&entry), Ok(Change::Counted));
+    assert_eq!(apply(&board, &of_nobody), Err(LogEntryRefusal::Signature));
+    assert_eq!(board.apply(&entry), Ok(LogEntryEffect::Counted));
     assert_eq!(board.voting()[1], Some(first.public()));
-    assert_eq!(apply(&board, &entry), Err(Refusal::Repeated));
+    assert_eq!(apply(&board, &entry), Err(LogEntryRefusal::Repeated));
     let next = board.voting_entry(own, &second, &identity_key);
-    assert_eq!(board.apply(&next), Ok(Change::Counted));
+    assert_eq!(board.apply(&next), Ok(LogEntryEffect::Counted));
     // Committed again, the first one does not bring back a key that was lost.
-    assert_eq!(apply(&board, &entry), Err(Refusal::VotingKey));
+    assert_eq!(apply(&board, &entry), Err(LogEntryRefusal::VotingKey));
     // What a run ends with does not depend on it, and the key outlasts a run that is given up.
     for i in [0, 1] {
         let cancel = board.cancellation(ServerIndex(i), &identity(1 + i));
@@ -146,7 +158,8 @@ fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
     assert_eq!((board.run_number(), board.voting()[1]), (2, Some(second.public())));
     // Who joins the next run learns it from the refresh header.
     let header = board.refresh_header(world.setting.new.clone());
-    let joined = Board::joined(world.setting.parameters.clone(), board.epoch().clone(), &header);
+    let joined =
+        RefreshAgreement::joined(world.setting.parameters.clone(), board.epoch().clone(), &header);
     assert_eq!(joined.voting(), board.voting());
 }
 
@@ -154,65 +167,67 @@ fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
 fn an_epoch_begins_with_the_voting_keys_that_were_registered() {
     let world = finished();
     let registered = world.history.iter().filter_map(|(_, entry)| match &entry.body {
-        Body::SessionKey { voting, .. } => Some((entry.author, voting.key)),
+        LogEntryBody::SessionKey { voting, .. } => Some((entry.author, voting.key)),
         _ => None,
     });
     let registered: BTreeMap<_, _> = registered.collect();
     let header = world.board.run().unwrap().next_epoch().unwrap();
     let servers = world.setting.new.combination().servers();
     assert!(servers.map(|it| registered.get(&it).copied()).eq(header.voting.iter().copied()));
-    let (before, entry) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
-    let Body::SessionKey { run, key, .. } = entry.body.clone() else { unreachable!() };
+    let (before, entry) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
+    let LogEntryBody::SessionKey { run, key, .. } = entry.body.clone() else { unreachable!() };
     let other = (entry.author.0 + 1) % 4;
     let voting = VotingSecret::from_bytes(Zeroizing::new([3; 32]));
     let voting = Box::new(VotingKey::new(&voting, run, ServerIndex(other)));
-    let unproven = resigned(&entry, Body::SessionKey { run, key, voting });
-    assert_eq!(apply(&before, &unproven), Err(Refusal::VotingKey));
+    let unproven = resigned(&entry, LogEntryBody::SessionKey { run, key, voting });
+    assert_eq!(apply(&before, &unproven), Err(LogEntryRefusal::VotingKey));
     // The Computed of a server that has not registered any does not count.
-    let (_, computed) = first(&world, |body| matches!(body, Body::Computed { .. }));
+    let (_, computed) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
     let mut board = world.history[0].0.clone();
     for (_, entry) in &world.history {
         let is_own = entry.author == computed.author;
         let is_left_out = match entry.body {
-            Body::SessionKey { .. } => is_own,
-            Body::Computed { .. } => true,
+            LogEntryBody::SessionKey { .. } => is_own,
+            LogEntryBody::Computed { .. } => true,
             _ => false,
         };
         if !is_left_out {
             board.apply(entry).unwrap();
         }
     }
-    assert_eq!(apply(&board, &computed), Err(Refusal::NoSessionKey));
+    assert_eq!(apply(&board, &computed), Err(LogEntryRefusal::NoSessionKey));
 }
 
 #[test]
 fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, Body::Proved { .. }));
-    let Body::Proved { manifest, confirmations } = entry.body.clone() else { unreachable!() };
-    let with = |manifest: &Manifest, confirmations: &[_]| {
-        let (manifest, confirmations) = (manifest.clone(), confirmations.to_vec());
-        apply(&board, &resigned(&entry, Body::Proved { manifest, confirmations }))
+    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Proved { .. }));
+    let LogEntryBody::Proved { manifest, confirmations } = entry.body.clone() else {
+        unreachable!()
     };
-    assert_eq!(with(&manifest, &confirmations), Ok(Change::Counted));
+    let with = |manifest: &DealingManifest, confirmations: &[_]| {
+        let (manifest, confirmations) = (manifest.clone(), confirmations.to_vec());
+        apply(&board, &resigned(&entry, LogEntryBody::Proved { manifest, confirmations }))
+    };
+    assert_eq!(with(&manifest, &confirmations), Ok(LogEntryEffect::Counted));
     let mut changed = manifest.clone();
     changed.dealer = ServerIndex((manifest.dealer.0 + 1) % 4);
-    assert_eq!(with(&changed, &confirmations), Err(Refusal::Labels));
+    assert_eq!(with(&changed, &confirmations), Err(LogEntryRefusal::Labels));
     let lacked = world.setting.old.combination();
     let lacked = lacked.labels().find(|&label| !lacked.holds(manifest.dealer, label)).unwrap();
     for rows in [vec![], vec![(lacked, OTHER)], vec![(Label(500), OTHER)]] {
-        let changed = Manifest { rows, ..manifest.clone() };
-        assert_eq!(with(&changed, &confirmations), Err(Refusal::Labels));
+        let changed = DealingManifest { rows, ..manifest.clone() };
+        assert_eq!(with(&changed, &confirmations), Err(LogEntryRefusal::Labels));
     }
     // Confirmations are of this manifest, in all its parts.
     let mut changed = manifest.clone();
     changed.rows[0].1 = OTHER;
     assert_eq!(
         with(&changed, &confirmations),
-        faulty(Side::Old, entry.author, Refusal::Confirmations)
+        faulty(RefreshRole::Old, entry.author, LogEntryRefusal::Confirmations)
     );
     let [a, b, c] = confirmations[..] else { panic!("2f+1 = 3") };
-    let message = Manifest::confirmation(manifest.digest());
+    let message = DealingManifest::confirmation(manifest.digest());
     let all: Vec<_> = (0..4).map(|i| (ServerIndex(i), identity(100 + i).sign(&message))).collect();
     let fourth = *all.iter().find(|it| !confirmations.contains(it)).unwrap();
     let of_another = (fourth.0, identity(1 + fourth.0.0).sign(&message));
@@ -229,26 +244,28 @@ fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
     ] {
         assert_eq!(
             with(&manifest, &wrong),
-            faulty(Side::Old, entry.author, Refusal::Confirmations)
+            faulty(RefreshRole::Old, entry.author, LogEntryRefusal::Confirmations)
         );
     }
-    assert_eq!(with(&manifest, &[fourth, c, a]), Ok(Change::Counted));
+    assert_eq!(with(&manifest, &[fourth, c, a]), Ok(LogEntryEffect::Counted));
 }
 
 #[test]
 fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, Body::Computed { .. }));
-    let (_, session) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
-    let Body::Computed { run, witnesses, possession } = entry.body.clone() else { unreachable!() };
-    let with = |board: &Board, author: u8, witnesses: &[u8], possession: &[u8]| {
+    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
+    let (_, session) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
+    let LogEntryBody::Computed { run, witnesses, possession } = entry.body.clone() else {
+        unreachable!()
+    };
+    let with = |board: &RefreshAgreement, author: u8, witnesses: &[u8], possession: &[u8]| {
         let (witnesses, possession) = (witnesses.to_vec(), possession.to_vec());
-        let body = Body::Computed { run, witnesses, possession };
-        apply(board, &Entry::new(ServerIndex(author), body, &identity(100 + author)))
+        let body = LogEntryBody::Computed { run, witnesses, possession };
+        apply(board, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let own = entry.author.0;
-    let wrong = |author| faulty(Side::New, ServerIndex(author), Refusal::Possession);
-    assert_eq!(with(&board, own, &witnesses, &possession), Ok(Change::Counted));
+    let wrong = |author| faulty(RefreshRole::New, ServerIndex(author), LogEntryRefusal::Possession);
+    assert_eq!(with(&board, own, &witnesses, &possession), Ok(LogEntryEffect::Counted));
     let another = (own + 1) % 4;
     assert_eq!(with(&board, another, &witnesses, &possession), wrong(another));
     let mut swapped = witnesses.clone();
@@ -263,23 +280,23 @@ fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
         assert_eq!(with(&board, own, &witnesses, &changed[..at]), wrong(own));
     }
     let before = world.history.iter().find(|(_, it)| *it == session).unwrap().0.clone();
-    assert_eq!(with(&before, own, &witnesses, &possession), Err(Refusal::NotChosen));
+    assert_eq!(with(&before, own, &witnesses, &possession), Err(LogEntryRefusal::NotChosen));
 }
 
 /// A board on which all new servers have session keys, and dealings to the first of them.
 pub(super) fn dealt() -> (World, Vec<Dealing>) {
     let mut world = World::new(1, 1, 6);
     let mut dealings = Vec::new();
-    let first = (Side::New, ServerIndex(0));
+    let first = (RefreshRole::New, ServerIndex(0));
     while dealings.len() < 4 {
         for address in world.addresses() {
             world.poll(address);
         }
         let Some((from, to, bytes)) = world.links.pop_front() else { continue };
-        match Message::parse(&bytes) {
+        match RefreshMessage::parse(&bytes) {
             // Nothing is confirmed.
-            Ok(Message::Dealing(dealing)) if to == first => dealings.push(dealing),
-            Ok(Message::Dealing(_)) => {}
+            Ok(RefreshMessage::Dealing(dealing)) if to == first => dealings.push(dealing),
+            Ok(RefreshMessage::Dealing(_)) => {}
             _ => world.deliver(from, to, &bytes),
         }
     }
@@ -287,8 +304,8 @@ pub(super) fn dealt() -> (World, Vec<Dealing>) {
 }
 
 fn session(world: &World) -> SessionSecret {
-    let saved = &world.saved[&(Side::New, ServerIndex(0))][&Item::SessionKey];
-    SessionSecret::from_bytes(&Reader::new(saved).array().unwrap()).unwrap()
+    let saved = &world.saved[&(RefreshRole::New, ServerIndex(0))][&RunItemName::SessionKey];
+    SessionSecret::from_bytes(&QuorumWireReader::new(saved).array().unwrap()).unwrap()
 }
 
 /// Signs a dealing to the first new server again.
@@ -296,7 +313,7 @@ pub(super) fn sign(dealing: &mut Dealing) {
     let mut delivery = (*dealing.delivery).clone();
     let manifest = &dealing.proofs.manifest;
     let digest = dealing.proofs.digest;
-    let message = Manifest::delivery(digest, ServerIndex(0), &delivery.digests());
+    let message = DealingManifest::delivery(digest, ServerIndex(0), &delivery.digests());
     delivery.signature = identity(1 + manifest.dealer.0).sign(&message);
     dealing.delivery = Arc::new(delivery);
 }
@@ -321,8 +338,8 @@ fn a_complaint_about_a_right_dealing_is_held_against_its_author_whatever_is_chan
         let about = (label, held);
         let mut complaint = new_server::complaint(dealing, about, me, &session, generator).unwrap();
         it(&mut complaint);
-        let body = Body::Complaint { run, complaint: Box::new(complaint) };
-        apply(&world.board, &Entry::new(ServerIndex(author), body, &identity(100 + author)))
+        let body = LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
+        apply(&world.board, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let changes: [&dyn Fn(&mut Complaint); 15] = [
         &|_| {},
@@ -342,11 +359,11 @@ fn a_complaint_about_a_right_dealing_is_held_against_its_author_whatever_is_chan
         &|it| it.manifest.dealer = ServerIndex(3 - it.manifest.dealer.0),
     ];
     for (i, change) in changes.iter().enumerate() {
-        let expected = Ok(Change::FalseComplaint { complainant: me });
+        let expected = Ok(LogEntryEffect::FalseComplaint { complainant: me });
         assert_eq!(complain(*change, 0), expected, "change {i}");
     }
     // What was sent to another server is no evidence of one's own.
-    let expected = Ok(Change::FalseComplaint { complainant: ServerIndex(2) });
+    let expected = Ok(LogEntryEffect::FalseComplaint { complainant: ServerIndex(2) });
     assert_eq!(complain(&|_| {}, 2), expected);
 }
 
@@ -367,26 +384,30 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
     let mut complaint = |dealing: &Dealing, about| {
         let generator = &mut world.generator;
         let complaint = new_server::complaint(dealing, about, me, &session, generator).unwrap();
-        Entry::new(me, Body::Complaint { run, complaint: Box::new(complaint) }, &identity(100))
+        LogEntry::new(
+            me,
+            LogEntryBody::Complaint { run, complaint: Box::new(complaint) },
+            &identity(100),
+        )
     };
     let entry = complaint(&dealings[0], about);
     let right = dealings[1].proofs.manifest.rows[0].0;
     let false_complaint = complaint(&dealings[1], (right, held));
     let mut board = world.board.clone();
-    assert_eq!(board.apply(&entry), Ok(Change::DealerExcluded { dealer, by: me }));
-    assert_eq!(board.apply(&entry), Err(Refusal::Repeated));
+    assert_eq!(board.apply(&entry), Ok(LogEntryEffect::DealerExcluded { dealer, by: me }));
+    assert_eq!(board.apply(&entry), Err(LogEntryRefusal::Repeated));
     // A dealer that is excluded is heard no more.
-    let empty = Manifest { rows: vec![], ..dealings[0].proofs.manifest.clone() };
-    let proved = Body::Proved { manifest: empty, confirmations: vec![] };
-    let proved = Entry::new(dealer, proved, &identity(1 + dealer.0));
-    assert_eq!(board.apply(&proved), Err(Refusal::Faulty));
+    let empty = DealingManifest { rows: vec![], ..dealings[0].proofs.manifest.clone() };
+    let proved = LogEntryBody::Proved { manifest: empty, confirmations: vec![] };
+    let proved = LogEntry::new(dealer, proved, &identity(1 + dealer.0));
+    assert_eq!(board.apply(&proved), Err(LogEntryRefusal::Faulty));
     // Nor is a new server that has complained without reason.
-    let expected = Ok(Change::FalseComplaint { complainant: me });
+    let expected = Ok(LogEntryEffect::FalseComplaint { complainant: me });
     assert_eq!(board.apply(&false_complaint), expected);
     let voting = VotingSecret::random(&mut world.generator).unwrap();
     let voting = Box::new(VotingKey::new(&voting, run, ServerIndex(0)));
-    let key = Body::SessionKey { run, key: session.public(), voting };
-    assert_eq!(board.apply(&Entry::new(me, key, &identity(100))), Err(Refusal::Faulty));
+    let key = LogEntryBody::SessionKey { run, key: session.public(), voting };
+    assert_eq!(board.apply(&LogEntry::new(me, key, &identity(100))), Err(LogEntryRefusal::Faulty));
 }
 
 #[test]
@@ -398,10 +419,10 @@ fn a_complaint_before_the_session_key_is_refused_but_not_held_against_its_author
     let about = (dealings[0].proofs.manifest.rows[0].0, held);
     let generator = &mut world.generator;
     let complaint = new_server::complaint(&dealings[0], about, me, &session, generator).unwrap();
-    let body = Body::Complaint { run, complaint: Box::new(complaint) };
-    let entry = Entry::new(me, body, &identity(100));
-    let (mut board, _) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
-    assert_eq!(board.apply(&entry), Err(Refusal::NoSessionKey));
+    let body = LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
+    let entry = LogEntry::new(me, body, &identity(100));
+    let (mut board, _) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
+    assert_eq!(board.apply(&entry), Err(LogEntryRefusal::NoSessionKey));
     assert!(board.run().unwrap().faulty().is_empty());
 }
 

@@ -4,21 +4,21 @@ use super::super::manifest::{MAX_ROUNDS, proofs_digest};
 use super::board::{dealt, sign};
 use super::*;
 
-const RECEIVER: Address = (Side::New, ServerIndex(0));
+const RECEIVER: Address = (RefreshRole::New, ServerIndex(0));
 
 /// Another dealing of the same labels, in another round.
-fn in_round(dealing: &dealing::Dealing, round: u8) -> Message {
+fn in_round(dealing: &dealing::Dealing, round: u8) -> RefreshMessage {
     let mut dealing = dealing.clone();
     let mut proofs = (*dealing.proofs).clone();
-    proofs.manifest.round = Round(round);
+    proofs.manifest.round = DealingRound(round);
     proofs.digest = proofs.manifest.digest();
     dealing.proofs = Arc::new(proofs);
     sign(&mut dealing);
-    Message::Dealing(dealing)
+    RefreshMessage::Dealing(dealing)
 }
 
-fn deliver(world: &mut World, from: ServerIndex, message: &Message) -> (usize, usize) {
-    world.deliver((Side::Old, from), RECEIVER, &message.to_bytes());
+fn deliver(world: &mut World, from: ServerIndex, message: &RefreshMessage) -> (usize, usize) {
+    world.deliver((RefreshRole::Old, from), RECEIVER, &message.to_bytes());
     world.poll(RECEIVER);
     let Machine::New(server) = &world.machines[&RECEIVER] else { unreachable!() };
     server.kept_dealings(from)

@@ -2,13 +2,13 @@
 
 use super::super::possession::{prove, verify};
 use super::*;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
-const RUN: Digest = Digest([1; 32]);
+const RUN: Sha256Digest = Sha256Digest([1; 32]);
 
 #[test]
 fn a_proof_holds_for_its_run_server_and_witnesses_only() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let setting = Setting::new(1, 1, &mut generator);
     let Setting { parameters, old, witnesses, shares, .. } = &setting;
     let group = old.combination();
@@ -20,12 +20,12 @@ fn a_proof_holds_for_its_run_server_and_witnesses_only() {
             verify(proof, run, server, witnesses, group, parameters)
         };
         assert!(holds(&proof, RUN, server, witnesses));
-        assert!(!holds(&proof, Digest([2; 32]), server, witnesses));
+        assert!(!holds(&proof, Sha256Digest([2; 32]), server, witnesses));
         let another = ServerIndex((server.0 + 1) % 4);
         assert!(!holds(&proof, RUN, another, witnesses));
         let mut bytes = witnesses.to_bytes();
         bytes.rotate_left(parameters.element_len());
-        let other = Witnesses::parse(&bytes, 4, &parameters.modulus).unwrap();
+        let other = ShareWitnesses::parse(&bytes, 4, &parameters.modulus).unwrap();
         assert!(!holds(&proof, RUN, server, &other));
         for len in 0..proof.len() {
             assert!(!holds(&proof[..len], RUN, server, witnesses));
@@ -48,7 +48,7 @@ fn a_proof_holds_for_its_run_server_and_witnesses_only() {
 
 #[test]
 fn a_response_tells_nothing_twice() {
-    let mut generator = Generator::seeded().unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
     let setting = Setting::new(1, 1, &mut generator);
     let server = ServerIndex(0);
     let held = || setting.shares[0].iter().map(|(label, it)| (*label, it));

@@ -1,7 +1,7 @@
 //! Recovery of shares from others of a group, some of which lie.
 
-use super::super::message::Answer;
-use super::super::output::{Job, JobResult};
+use super::super::message::RecoveryAnswer;
+use super::super::output::{RefreshJob, RefreshJobResult};
 use super::*;
 
 const EPOCH: u64 = 1;
@@ -9,20 +9,21 @@ const EPOCH: u64 = 1;
 /// The first server of a group without its shares.
 struct Lost {
     setting: Setting,
-    recovery: Recovery,
-    generator: Generator,
-    jobs: Vec<Job>,
+    recovery: ShareRecovery,
+    generator: RandomGenerator,
+    jobs: Vec<RefreshJob>,
 }
 
 impl Lost {
     /// `knows` is whether it knows the digest of the witnesses.
     fn new(faulty: u8, knows: bool) -> Self {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let setting = Setting::new(faulty, 1, &mut generator);
         let group = setting.old.combination().clone();
         let parameters = setting.parameters.clone();
         let digest = knows.then(|| setting.witnesses.digest());
-        let recovery = Recovery::new(ServerIndex(0), EPOCH, group, parameters, digest, &DELAYS);
+        let recovery =
+            ShareRecovery::new(ServerIndex(0), EPOCH, group, parameters, digest, &DELAYS);
         Self { setting, recovery, generator, jobs: Vec::new() }
     }
 
@@ -31,33 +32,36 @@ impl Lost {
         let mut asked = Vec::new();
         while let Some(output) = self.recovery.poll_output(now) {
             match output {
-                Output::Send { to: (_, to), message: Message::Ask { epoch, witnesses } } => {
+                RefreshOutput::Send {
+                    to: (_, to),
+                    message: RefreshMessage::Ask { epoch, witnesses },
+                } => {
                     assert_eq!(epoch, EPOCH);
                     asked.push((to, witnesses));
                 }
-                Output::Job(job) => self.jobs.push(job),
+                RefreshOutput::Job(job) => self.jobs.push(job),
                 _ => panic!("it asks, and checks"),
             }
         }
         asked
     }
 
-    fn right_answer(&self, from: u8) -> Answer {
+    fn right_answer(&self, from: u8) -> RecoveryAnswer {
         let shares = &self.setting.shares[usize::from(from)];
         let witnesses = Some(&*self.setting.witnesses);
         let group = self.setting.old.combination();
         match answer(EPOCH, witnesses, shares, ServerIndex(0), group) {
-            Message::Shares(answer) => answer,
+            RefreshMessage::Shares(answer) => answer,
             _ => panic!("an answer has shares"),
         }
     }
 
     /// Lets it handle an answer, and check it.
-    fn handle(&mut self, from: u8, answer: &Answer) {
+    fn handle(&mut self, from: u8, answer: &RecoveryAnswer) {
         self.recovery.handle_answer(ServerIndex(from), answer);
         self.poll(Duration::ZERO);
         while let Some(job) = self.jobs.pop() {
-            let result: JobResult = job.run(&mut self.generator).unwrap();
+            let result: RefreshJobResult = job.run(&mut self.generator).unwrap();
             self.recovery.handle_job(result);
             self.poll(Duration::ZERO);
         }
@@ -67,7 +71,7 @@ impl Lost {
         let (witnesses, shares) = self.recovery.take().expect("it has all shares");
         assert_eq!(witnesses.digest(), self.setting.witnesses.digest());
         let right = &self.setting.shares[0];
-        let bytes = |shares: &Shares| {
+        let bytes = |shares: &LabeledShares| {
             shares.iter().map(|(label, it)| (*label, it.to_be_bytes())).collect::<Vec<_>>()
         };
         assert_eq!(bytes(&shares), bytes(right));
@@ -110,7 +114,7 @@ fn without_a_digest_f_plus_1_equal_witnesses_are_right() {
 
 #[test]
 fn wrong_answers_change_nothing_and_the_server_is_trusted_no_more() {
-    let parts: [fn(&mut Answer); 6] = [
+    let parts: [fn(&mut RecoveryAnswer); 6] = [
         |it| it.epoch += 1,
         |it| it.witnesses.clear(),
         |it| it.shares.clear(),

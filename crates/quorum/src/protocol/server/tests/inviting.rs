@@ -23,21 +23,21 @@ impl World {
     }
 
     /// What a server knows of the state of its group, with all signatures.
-    fn start_of(&self, number: Number) -> Start {
+    fn start_of(&self, number: Number) -> GroupStart {
         let start = self.nodes[&number].server.as_ref().unwrap().start().unwrap().clone();
         assert!(start.is_chain_signed());
         start
     }
 
     /// Hands a server a start, and lets it alone do what follows.
-    fn tell(&mut self, to: Number, from: Number, start: &Start) {
+    fn tell(&mut self, to: Number, from: Number, start: &GroupStart) {
         let (now, bytes) = (self.now, [&[INVITE][..], &start.to_bytes()].concat());
         let from = identity(from).public();
-        self.server(to).handle_message(now, &from, Topic::Refresh, &bytes, 0);
+        self.server(to).handle_message(now, &from, LinkTopic::Refresh, &bytes, 0);
         while self.poll(to) {}
     }
 
-    fn status_of(&self, number: Number) -> Status {
+    fn status_of(&self, number: Number) -> QuorumServerStatus {
         self.nodes[&number].server.as_ref().unwrap().status()
     }
 
@@ -83,13 +83,13 @@ fn a_server_that_is_cut_off_wipes_its_shares_when_anybody_proves_that_its_epoch_
     // Nobody whom it knows.
     world.tell(LATE, 200, &start);
     assert!(world.nodes[&LATE].saved.shares.is_empty());
-    let wiped = Event::EpochEnded { epoch: 1, newest: 2 };
+    let wiped = QuorumServerEvent::EpochEnded { epoch: 1, newest: 2 };
     let events = &world.nodes[&LATE].events;
     assert!(
-        events.windows(2).any(|it| *it == [wiped.clone(), Event::Wiped { epoch: 1 }]),
+        events.windows(2).any(|it| *it == [wiped.clone(), QuorumServerEvent::Wiped { epoch: 1 }]),
         "{events:?}"
     );
-    let behind = Behind { epoch: 2, is_member: false, invites: 0, needed: 2 };
+    let behind = NewerEpochStatus { epoch: 2, is_member: false, invites: 0, needed: 2 };
     assert_eq!(world.status_of(LATE).behind, Some(behind));
     let now = world.now;
     assert_eq!(world.server(LATE).start_refresh(group(1, 1), now), Err(RefreshRefusal::NoMember));
@@ -112,7 +112,7 @@ fn what_a_server_has_for_the_newest_epoch_outlasts_the_news_of_it() {
     let mut world = World::of_four(50, []);
     let has_computed = |world: &World| {
         let mut items = world.nodes[&LATE].saved.items.values();
-        items.any(|it| it.contains_key(&Item::Shares))
+        items.any(|it| it.contains_key(&RunItemName::Shares))
     };
     world.refresh(&[1, 2], &group(1, 1));
     world.run_until(has_computed);
@@ -124,7 +124,7 @@ fn what_a_server_has_for_the_newest_epoch_outlasts_the_news_of_it() {
     assert_eq!(world.epoch_of(LATE), 1);
     assert!(world.nodes[&LATE].saved.shares.is_empty() && has_computed(&world));
     let items = world.nodes[&LATE].saved.items.values().flat_map(BTreeMap::keys);
-    assert!(!items.into_iter().any(|it| matches!(it, Item::Seed(_))));
+    assert!(!items.into_iter().any(|it| matches!(it, RunItemName::Seed(_))));
     // Nobody can give it shares.
     ALL[..3].iter().for_each(|number| world.stop(*number));
     world.run_until(|world| world.have_epoch(2, &[LATE]));
@@ -140,7 +140,7 @@ fn a_server_that_began_in_an_ended_epoch_at_a_false_height_goes_on_in_the_newest
     world.stop(LATE);
     world.refresh_of(&ALL[..3], 2);
     let start = world.start_of(1);
-    world.nodes.get_mut(&LATE).unwrap().saved = Saved::default();
+    world.nodes.get_mut(&LATE).unwrap().saved = SavedServerState::default();
     world.start(LATE);
     world.links.clear();
     // f+1 servers of the first epoch, of which the keys were stolen since.
@@ -152,13 +152,13 @@ fn a_server_that_began_in_an_ended_epoch_at_a_false_height_goes_on_in_the_newest
     world.tell(LATE, 200, &start);
     assert_eq!(world.status_of(LATE).behind.unwrap().epoch, 2);
     // f servers of the newest epoch lie.
-    let forged = Start { height: Height(7), ..start.clone() };
+    let forged = GroupStart { height: Height(7), ..start.clone() };
     for (from, start) in [(1, &forged), (2, &start), (200, &forged), (3, &start)] {
         world.tell(LATE, from, start);
         // Those of the ended epoch count no more.
         world.tell(LATE, from, &first);
     }
-    world.now += TIMEOUTS.again;
+    world.now += TIMEOUTS.retry;
     while world.poll(LATE) {}
     let begun = world.nodes[&LATE].saved.start.as_ref().unwrap();
     assert_eq!((world.epoch_of(LATE), begun.height), (2, start.height));
@@ -193,14 +193,14 @@ fn a_chain_that_differs_from_the_known_one_changes_nothing() {
     });
     let before = world.status_of(50);
     world.nodes.get_mut(&50).unwrap().events.clear();
-    world.tell(50, 100, &Start { refresh: None, ..chains[0].clone() });
+    world.tell(50, 100, &GroupStart { refresh: None, ..chains[0].clone() });
     assert_eq!(world.status_of(50), before);
     // A longer one, too.
     let mut longer = chains[0].clone();
     longer.chain.push(chains[0].chain[1].clone());
     world.tell(50, 100, &longer);
     assert_eq!(world.status_of(50), before);
-    let is_told = |event: &Event| matches!(event, Event::MessageRefused { why, .. } if why.contains("more than f"));
+    let is_told = |event: &QuorumServerEvent| matches!(event, QuorumServerEvent::MessageRefused { why, .. } if why.contains("more than f"));
     assert!(world.nodes[&50].events.iter().any(is_told), "{:?}", world.nodes[&50].events);
 }
 
@@ -211,7 +211,7 @@ fn what_the_group_has_not_signed_is_refused() {
     let before = (world.status_of(2), world.status_of(100));
     let mut forged = vec![start.clone(); 5];
     forged[0].chain[0].signature[9] ^= 1;
-    forged[1].chain.push(SignedHeader { signature: vec![0; 64], ..start.chain[0].clone() });
+    forged[1].chain.push(SignedGroupHeader { signature: vec![0; 64], ..start.chain[0].clone() });
     // It follows none.
     forged[2].chain.push(start.chain[0].clone());
     forged[3].witnesses[9] ^= 1;

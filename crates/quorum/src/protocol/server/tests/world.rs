@@ -6,30 +6,30 @@ use super::*;
 pub(super) type Number = u8;
 
 pub(super) struct Node {
-    pub(super) server: Option<Server>,
-    pub(super) saved: Saved,
+    pub(super) server: Option<QuorumServer>,
+    pub(super) saved: SavedServerState,
     pub(super) registered: HashSet<MessageDigest>,
     /// The height that its log starts after; `None` until it follows one.
     pub(super) log: Option<Height>,
     /// The life of its log's file.
-    pub(super) life: LogLife,
+    pub(super) life: LogIncarnation,
     /// The voting key with which it votes on the next height, if the set has it.
-    pub(super) key: Option<PublicKey>,
+    pub(super) key: Option<IdentityPublicKey>,
     /// All voting keys that it has had.
     pub(super) keys: Vec<Weak<VotingSecret>>,
-    pub(super) replies: BTreeMap<RequestId, Result<Vec<u8>, SignRefusal>>,
-    pub(super) events: Vec<Event>,
-    pub(super) peers: Vec<Member>,
+    pub(super) replies: BTreeMap<LocalRequestId, Result<Vec<u8>, SignRefusal>>,
+    pub(super) events: Vec<QuorumServerEvent>,
+    pub(super) peers: Vec<QuorumMember>,
 }
 
 impl Default for Node {
     fn default() -> Self {
         Self {
             server: None,
-            saved: Saved::default(),
+            saved: SavedServerState::default(),
             registered: HashSet::new(),
             log: None,
-            life: LogLife([0; 32]),
+            life: LogIncarnation([0; 32]),
             key: None,
             keys: Vec::new(),
             replies: BTreeMap::new(),
@@ -42,8 +42,8 @@ impl Default for Node {
 pub(super) struct World {
     pub(super) key: DealerKey,
     pub(super) nodes: BTreeMap<Number, Node>,
-    pub(super) links: VecDeque<(Number, Number, Topic, Bytes)>,
-    pub(super) log: Vec<Committed>,
+    pub(super) links: VecDeque<(Number, Number, LinkTopic, Bytes)>,
+    pub(super) log: Vec<CommittedEntries>,
     /// Who agrees on the height after each.
     pub(super) sets: BTreeMap<Height, ServerSet>,
     /// The last height that nobody has any more.
@@ -51,8 +51,8 @@ pub(super) struct World {
     /// Servers that get no heights of the log.
     pub(super) stalled: BTreeSet<Number>,
     pub(super) now: Duration,
-    pub(super) generator: Generator,
-    pub(super) rng: Rng,
+    pub(super) generator: RandomGenerator,
+    pub(super) rng: SeededRng,
     /// How many of 100 messages are lost, with their link.
     pub(super) loss: u64,
     /// The links that are down: their senders learn it when they are up again.
@@ -64,29 +64,29 @@ pub(super) struct World {
 impl World {
     /// A group of the servers `1..=3f+1` after the ceremony, and servers without a start.
     pub(super) fn new(faulty: u8, others: impl IntoIterator<Item = Number>, seed: u64) -> Self {
-        let mut generator = Generator::seeded().unwrap();
+        let mut generator = RandomGenerator::seeded().unwrap();
         let key = short_key();
         let range = ShareRange::new(key.group().modulus().bits());
         let first = group(faulty, 1);
         let combination = first.combination();
         let split = key.split(&range, combination, &mut generator).unwrap();
-        let parameters = Parameters::new(key.group(), range);
+        let parameters = RefreshParameters::new(key.group(), range);
         let power = |label| parameters.power(&split.share(label));
-        let witnesses = Witnesses::new(combination.labels().map(power).collect());
+        let witnesses = ShareWitnesses::new(combination.labels().map(power).collect());
         let secret = |_| VotingSecret::random(&mut generator).unwrap();
         let secrets: Vec<_> = combination.servers().map(secret).collect();
         let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
-        let header = Header::first(first.clone(), keys, witnesses.digest());
-        let start = Start::first(header, &witnesses);
+        let header = GroupHeader::first(first.clone(), keys, witnesses.digest());
+        let start = GroupStart::first(header, &witnesses);
         let mut nodes = BTreeMap::new();
         for (index, secret) in combination.servers().zip(secrets) {
             let encoded = |label| (label, split.share(label).to_be_bytes());
             let shares = combination.labels_of(index).map(encoded).collect();
-            let mut saved = Saved::default();
-            saved.apply(Change::Start(start.clone()));
-            saved.apply(Change::Shares { epoch: 1, shares });
+            let mut saved = SavedServerState::default();
+            saved.apply(SavedStateChange::Start(start.clone()));
+            saved.apply(SavedStateChange::Shares { epoch: 1, shares });
             let secret = Zeroizing::new(*secret.to_bytes());
-            saved.apply(Change::Voting { epoch: 1, life: None, secret });
+            saved.apply(SavedStateChange::Voting { epoch: 1, life: None, secret });
             nodes.insert(1 + index.0, Node { saved, ..Node::default() });
         }
         nodes.extend(others.into_iter().map(|number| (number, Node::default())));
@@ -100,7 +100,7 @@ impl World {
             stalled: BTreeSet::new(),
             now: Duration::ZERO,
             generator,
-            rng: Rng::new(seed),
+            rng: SeededRng::new(seed),
             loss: 0,
             down: BTreeSet::new(),
             crashes: 0,
@@ -118,7 +118,7 @@ impl World {
     /// Starts a server with what it saved.
     pub(super) fn start(&mut self, number: Number) {
         let node = self.nodes.get_mut(&number).unwrap();
-        let settings = Settings {
+        let settings = QuorumServerSettings {
             identity: Arc::new(identity(number)),
             public: self.key.group().public().clone(),
             rules: Vec::new(),
@@ -127,7 +127,7 @@ impl World {
             processors: 2,
         };
         let (saved, registered) = (node.saved.clone(), node.registered.clone());
-        node.server = Some(Server::new(settings, saved, registered, self.now).unwrap());
+        node.server = Some(QuorumServer::new(settings, saved, registered, self.now).unwrap());
         node.log = None;
         for other in self.numbers().into_iter().filter(|it| *it != number) {
             self.link_up(number, other);
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    pub(super) fn server(&mut self, number: Number) -> &mut Server {
+    pub(super) fn server(&mut self, number: Number) -> &mut QuorumServer {
         self.nodes.get_mut(&number).unwrap().server.as_mut().unwrap()
     }
 
@@ -166,7 +166,7 @@ impl World {
             return false;
         };
         match output {
-            Output::Send { to, topic, bytes, .. } => {
+            QuorumServerOutput::Send { to, topic, bytes, .. } => {
                 let to = self.nodes.keys().find(|it| identity(**it).public() == to).copied();
                 let to = to.expect("a server sends to those of its groups");
                 let link = (number, to);
@@ -177,32 +177,37 @@ impl World {
                     self.links.push_back((number, to, topic, bytes));
                 }
             }
-            Output::Submit(entry) => {
+            QuorumServerOutput::Submit(entry) => {
                 let height = Height(self.log.len() as u64 + 1);
-                self.log.push(Committed { height, entries: vec![entry] });
+                self.log.push(CommittedEntries { height, entries: vec![entry] });
             }
-            Output::Save(changes) => changes.into_iter().for_each(|it| node.saved.apply(it)),
-            Output::Job(job) => {
+            QuorumServerOutput::Save(changes) => {
+                for change in changes {
+                    node.saved.apply(change);
+                }
+            }
+            QuorumServerOutput::Job(job) => {
                 let result = job.run(&mut self.generator).unwrap();
                 server.handle_job(now, result);
             }
-            Output::Reply { id, result } => {
+            QuorumServerOutput::Reply { id, result } => {
                 assert!(node.replies.insert(id, result).is_none(), "one reply");
             }
-            Output::Peers(peers) => node.peers = peers,
-            Output::Log { applied } => {
-                let is_invited = node.events.iter().any(|it| matches!(it, Event::Invited { .. }));
+            QuorumServerOutput::Peers(peers) => node.peers = peers,
+            QuorumServerOutput::Log { applied } => {
+                let is_invited =
+                    node.events.iter().any(|it| matches!(it, QuorumServerEvent::Invited { .. }));
                 assert!(node.log.is_none() || is_invited, "once, unless it begins again");
                 node.log = Some(applied);
                 server.handle_log_opened(node.life);
             }
-            Output::Applied { height, set, key, .. } => {
+            QuorumServerOutput::Applied { height, set, key, .. } => {
                 let agreed = self.sets.entry(height).or_insert_with(|| set.clone());
                 assert_eq!(*agreed, set, "servers differ in who agrees after height {height}");
                 node.key = key.as_ref().map(|key| key.public());
                 node.keys.extend(key.iter().map(Arc::downgrade));
             }
-            Output::Event(event) => node.events.push(event),
+            QuorumServerOutput::Event(event) => node.events.push(event),
         }
         true
     }
@@ -238,15 +243,15 @@ impl World {
                 self.link_up(from, to);
             } else if !has_acted {
                 let servers = self.nodes.values().filter_map(|node| node.server.as_ref());
-                let Some(next) = servers.filter_map(Server::deadline).min() else { break };
+                let Some(next) = servers.filter_map(QuorumServer::deadline).min() else { break };
                 self.now = next.max(self.now + Duration::from_millis(1));
             }
         }
         done(self)
     }
 
-    pub(super) fn statuses(&self) -> Vec<(Number, Option<Status>)> {
-        let status = |node: &Node| node.server.as_ref().map(Server::status);
+    pub(super) fn statuses(&self) -> Vec<(Number, Option<QuorumServerStatus>)> {
+        let status = |node: &Node| node.server.as_ref().map(QuorumServer::status);
         self.nodes.iter().map(|(&number, node)| (number, status(node))).collect()
     }
 
@@ -268,9 +273,9 @@ impl World {
                 server.registered(digest);
             }
         }
-        let id = RequestId(self.nodes[&at].replies.len() as u64);
+        let id = LocalRequestId(self.nodes[&at].replies.len() as u64);
         let now = self.now;
-        self.server(at).sign(now, id, message.to_vec(), Encoding::Pkcs1);
+        self.server(at).sign(now, id, message.to_vec(), RsaEncoding::Pkcs1);
         self.run_until(|world| world.nodes[&at].replies.contains_key(&id));
         let signature = self.nodes[&at].replies[&id].clone().unwrap();
         assert!(self.key.group().public().verify(message, &signature));
@@ -285,7 +290,7 @@ impl World {
         node.server.is_some() && node.key.is_some() && own.is_some_and(|own| own.key == node.key)
     }
 
-    pub(super) fn refresh(&mut self, from: &[Number], to: &Group) {
+    pub(super) fn refresh(&mut self, from: &[Number], to: &QuorumGroup) {
         let now = self.now;
         for &number in from {
             self.server(number).start_refresh(to.clone(), now).unwrap();

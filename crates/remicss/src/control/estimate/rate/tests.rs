@@ -31,16 +31,20 @@ impl Learner {
         let estimator = RateEstimator {
             rate,
             is_guess: false,
-            bottleneck: Bottleneck::Met,
+            bottleneck: BottleneckState::Met,
             ..RateEstimator::new()
         };
         Self { estimator, now: Duration::ZERO }
     }
 
-    fn handle(&mut self, phase_number: Option<u64>, interval: Interval) -> Option<ProbeResult> {
+    fn handle(
+        &mut self,
+        phase_number: Option<u64>,
+        interval: MeasurementInterval,
+    ) -> Option<ProbeResult> {
         let began = self.now;
         self.now += interval.sending;
-        self.estimator.handle(self.now, phase_number, Interval { began, ..interval })
+        self.estimator.handle(self.now, phase_number, MeasurementInterval { began, ..interval })
     }
 
     /// An interval of this phase over a channel with this loss and capacity.
@@ -74,9 +78,9 @@ impl Learner {
 }
 
 /// A tenth of a second at this rate, of which a fraction arrives.
-fn interval(pace_bps: u64, arriving: f64) -> Interval {
+fn interval(pace_bps: u64, arriving: f64) -> MeasurementInterval {
     let sent = pace_bps / 8 / 10 / 1000;
-    Interval {
+    MeasurementInterval {
         began: Duration::ZERO,
         sent,
         sent_bytes: sent * 1000,
@@ -109,8 +113,8 @@ fn a_channel_without_full_load_has_a_lower_bound() {
     }
     assert_eq!((learner.source(), learner.rate_bps()), (RateSource::AtLeast, 50_000_000));
     // As long as it is not given more, little more is planned with.
-    assert_eq!(learner.pace_bps(Phase::Cruise), 52_500_000);
-    assert_eq!(learner.pace_bps(Phase::Drain), 52_500_000, "it is in no phase");
+    assert_eq!(learner.pace_bps(ProbePhase::Cruise), 52_500_000);
+    assert_eq!(learner.pace_bps(ProbePhase::Drain), 52_500_000, "it is in no phase");
     // An outage of an interval is not a bottleneck.
     assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 0.1)), None);
     assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 1.0)), None);
@@ -153,8 +157,8 @@ fn queueing_delay_lowers_the_measured_rate() {
     let mut learner = Learner::met(1e7);
     let probe = interval(12_500_000, 1.0);
     // All arrives, but later and later: 10 Mbit/s.
-    learner.handle(PROBE_TURN, Interval { arriving: TENTH * 5 / 4, ..probe });
-    let drain = Interval { arriving: TENTH * 3 / 4, ..interval(7_500_000, 1.0) };
+    learner.handle(PROBE_TURN, MeasurementInterval { arriving: TENTH * 5 / 4, ..probe });
+    let drain = MeasurementInterval { arriving: TENTH * 3 / 4, ..interval(7_500_000, 1.0) };
     assert_eq!(learner.handle(DRAIN_TURN, drain), Some(ProbeResult::Same));
     assert!((9_700_000..=9_800_000).contains(&learner.rate_bps()));
 }
@@ -166,7 +170,7 @@ fn a_probe_that_loses_less_than_usual_does_not_raise_the_rate() {
     for _ in 0..4 {
         learner.handle(DRAIN_TURN, drain);
     }
-    let probe = Interval { arriving: TENTH * 5 / 4, ..interval(12_500_000, 1.0) };
+    let probe = MeasurementInterval { arriving: TENTH * 5 / 4, ..interval(12_500_000, 1.0) };
     learner.handle(PROBE_TURN, probe);
     assert_eq!(learner.handle(DRAIN_TURN, drain), Some(ProbeResult::Same));
     assert!((9_700_000..=9_800_000).contains(&learner.rate_bps()));
@@ -178,17 +182,17 @@ fn a_probe_that_arrives_has_to_be_confirmed() {
     let mut learner = Learner::met(1e8);
     for _ in 0..2 {
         assert_eq!(learner.cycle(2e8, 0.0), Some(ProbeResult::Changed));
-        assert!((124_500_000..125_500_000).contains(&learner.pace_bps(Phase::Cruise)));
+        assert!((124_500_000..125_500_000).contains(&learner.pace_bps(ProbePhase::Cruise)));
         assert_eq!(learner.handle(CRUISE_TURN, interval(97_000_000, 1.0)), None, "before");
         assert_eq!(learner.send(0, 1.25e8, 0.0), None);
         assert_eq!(learner.send(0, 1e8, 0.0), Some(ProbeResult::BottleneckMet));
         assert!((97_000_000..=99_000_000).contains(&learner.rate_bps()));
     }
     assert_eq!(learner.cycle(2e8, 0.0), Some(ProbeResult::Changed));
-    let before = from_bps(learner.pace_bps(Phase::Cruise));
+    let before = from_bps(learner.pace_bps(ProbePhase::Cruise));
     for expected in [1.0, 1.25, 1.95, 3.81, 7.63, 15.26] {
         assert_eq!(learner.send(0, 1e10, 0.0), None);
-        let pace = from_bps(learner.pace_bps(Phase::Cruise)) / before;
+        let pace = from_bps(learner.pace_bps(ProbePhase::Cruise)) / before;
         assert!((pace / expected - 1.0).abs() < 0.01, "{pace}, not {expected}");
     }
 }
@@ -225,7 +229,7 @@ fn a_rate_that_falls_is_followed() {
 fn a_burst_of_loss_is_no_low_rate() {
     let mut learner = Learner::met(1e7);
     for part in [0.2, 0.95, 0.6, 0.6, 0.95] {
-        let pace = learner.pace_bps(Phase::Cruise);
+        let pace = learner.pace_bps(ProbePhase::Cruise);
         assert_eq!(learner.handle(CRUISE_TURN, interval(pace, part)), None);
         assert!(!learner.is_tested());
     }
@@ -251,7 +255,7 @@ fn a_rate_that_falls_far_beside_random_loss_is_followed() {
 fn a_falling_rate_with_lost_control_shares_is_followed() {
     let mut learner = Learner::met(1e7);
     let long = interval(INITIAL_RATE_BPS * 5, 0.2);
-    let long = Interval { sending: TENTH * 5, arriving: TENTH * 5, messages: 5, ..long };
+    let long = MeasurementInterval { sending: TENTH * 5, arriving: TENTH * 5, messages: 5, ..long };
     assert_eq!(learner.handle(None, long), None);
     assert!(learner.is_tested());
     learner.cruise(1, 2e6, 0.0);
@@ -283,7 +287,7 @@ fn lost_bursts_show_a_bottleneck() {
     }
     assert_eq!(learner.source(), RateSource::AtLeast);
     for _ in 0..30 {
-        let load = learner.pace_bps(Phase::Cruise).min(14_000_000);
+        let load = learner.pace_bps(ProbePhase::Cruise).min(14_000_000);
         let part = if learner.is_tested() { 1.0 } else { 0.95 };
         learner.handle(CRUISE_TURN, interval(load, part));
         if learner.is_probed() {
@@ -298,7 +302,7 @@ fn lost_bursts_show_a_bottleneck() {
         learner.handle(CRUISE_TURN, interval(53_000_000, 1.0));
     }
     for _ in 0..100 {
-        let load = learner.pace_bps(Phase::Cruise).min(14_000_000);
+        let load = learner.pace_bps(ProbePhase::Cruise).min(14_000_000);
         learner.handle(CRUISE_TURN, interval(load, 0.95));
         assert_eq!(learner.source(), RateSource::AtLeast);
     }
@@ -326,14 +330,17 @@ fn intervals_that_are_not_busy_are_ignored() {
 #[test]
 fn a_rate_stays_within_bounds() {
     let mut learner = Learner::new();
-    let zero =
-        Interval { sending: Duration::ZERO, arriving: Duration::ZERO, ..interval(1 << 40, 1.0) };
+    let zero = MeasurementInterval {
+        sending: Duration::ZERO,
+        arriving: Duration::ZERO,
+        ..interval(1 << 40, 1.0)
+    };
     for phase_number in 0..60 {
-        learner.handle(Some(phase_number), Interval { sent_bytes: u64::MAX, ..zero });
+        learner.handle(Some(phase_number), MeasurementInterval { sent_bytes: u64::MAX, ..zero });
     }
     assert!(learner.rate_bps() <= 100_000_000_000);
     for phase_number in 0..600 {
-        let interval = Interval { received: 0, arriving: Duration::MAX, ..zero };
+        let interval = MeasurementInterval { received: 0, arriving: Duration::MAX, ..zero };
         learner.handle(Some(phase_number), interval);
     }
     assert!(learner.rate_bps() >= 588_000);
@@ -345,9 +352,10 @@ fn a_channel_without_measurements_is_tested_at_the_lowest_rate() {
     let mut learner = Learner { now: TENTH, ..Learner::met(40e6) };
     learner.estimator.handle_silence(learner.now);
     assert!(learner.is_tested());
-    assert!(learner.pace_bps(Phase::Cruise) <= 800_000);
+    assert!(learner.pace_bps(ProbePhase::Cruise) <= 800_000);
     // The first share that arrives tells what has arrived before the test.
-    let before = Interval { began: Duration::ZERO, messages: 5, ..interval(40_000_000, 0.05) };
+    let before =
+        MeasurementInterval { began: Duration::ZERO, messages: 5, ..interval(40_000_000, 0.05) };
     let now = learner.now + TENTH;
     assert_eq!(learner.estimator.handle(now, None, before), None);
     learner.now = now;
@@ -378,7 +386,7 @@ fn a_rise_that_is_not_reached_is_taken_back_in_steps() {
     let mut learner = Learner::met(20e6);
     learner.cycle(50e6, 0.0);
     for _ in 0..20 {
-        let pace = learner.pace_bps(Phase::Cruise).min(32_000_000);
+        let pace = learner.pace_bps(ProbePhase::Cruise).min(32_000_000);
         learner.handle(CRUISE_TURN, interval(pace, 1.0));
     }
     assert_eq!((learner.source(), learner.rate_bps()), (RateSource::AtLeast, 32_000_000));

@@ -17,7 +17,7 @@ const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(super) struct Receiving {
+pub(super) struct UdpTransportReceiver {
     /// In order, not read.
     ready: VecDeque<u8>,
     /// The number of the next datagram in order.
@@ -37,7 +37,7 @@ pub(super) struct Receiving {
     received: u64,
 }
 
-impl Receiving {
+impl UdpTransportReceiver {
     /// With room for so many bytes.
     pub(super) fn new(buffer: usize) -> Self {
         let capacity = (buffer / MAX_PAYLOAD) as u64;

@@ -9,7 +9,7 @@ use super::super::packet::{MAX_PAYLOAD, OVERHEAD};
 const CAPACITY: usize = 1 << 20;
 
 /// A writer that waits is not woken for less room, in bytes.
-const MUCH_ROOM: usize = CAPACITY / 4;
+const MIN_WRITABLE_ROOM: usize = CAPACITY / 4;
 
 /// How long datagrams are gathered until a train of them is sent.
 const TRAIN: Duration = Duration::from_micros(100);
@@ -23,7 +23,7 @@ const MAX_POSITION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct UdpTransportSender {
     /// Not sent yet.
     bytes: VecDeque<u8>,
     /// The number of the next datagram.
@@ -46,7 +46,7 @@ pub(super) struct Sending {
     round_trip: Option<Duration>,
 }
 
-impl Sending {
+impl UdpTransportSender {
     /// At a rate in bytes/s of IP packets.
     pub(super) fn new(rate: f64, now: Duration) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Sending {
     }
 
     /// The peer takes datagrams before this number.
-    pub(super) fn open(&mut self, limit: u64) {
+    pub(super) fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
 
@@ -82,8 +82,8 @@ impl Sending {
         taken
     }
 
-    pub(super) fn has_much_room(&self) -> bool {
-        CAPACITY - self.bytes.len() >= MUCH_ROOM
+    pub(super) fn is_worth_waking_writer(&self) -> bool {
+        CAPACITY - self.bytes.len() >= MIN_WRITABLE_ROOM
     }
 
     pub(super) fn finish(&mut self, now: Duration) {

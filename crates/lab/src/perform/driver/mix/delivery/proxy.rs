@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use keys::PublicKey;
-use mix::proxy::{GroupStatus, Status};
+use keys::IdentityPublicKey;
+use mix::proxy::{MixProxyStatus, ProxyGroupStatus};
 use rustix::process::Signal;
 
-use super::super::text;
-use super::Options;
+use super::super::error_text;
+use super::MixDeliveryOptions;
 use super::members::make_key;
-use crate::host::Host;
-use crate::perform::program::Program;
+use crate::host::EmulatedHost;
+use crate::perform::program::ProgramProcess;
 
 /// How often the proxy is asked how it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a proxy has done while it was looked at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rounds {
+pub(super) struct ProxyRounds {
     /// How long rounds were open, of all groups: the last one at each look.
     pub(super) times: Vec<Duration>,
     /// Who took part in these.
@@ -44,10 +44,10 @@ pub(super) struct Rounds {
     /// The processor time of the process.
     pub(super) processor: Duration,
     /// From the signal that ended it until all members took part again; zero without a restart.
-    pub(super) all_again: Duration,
+    pub(super) rejoin_time: Duration,
 }
 
-impl Rounds {
+impl ProxyRounds {
     pub(super) fn mean_participants(&self) -> f64 {
         let all: usize = self.participants.iter().sum();
         all as f64 / self.participants.len().max(1) as f64
@@ -55,28 +55,28 @@ impl Rounds {
 }
 
 /// The proxy.
-pub(super) struct Proxy<'a> {
-    host: &'a Host,
+pub(super) struct ProxyProcess<'a> {
+    host: &'a EmulatedHost,
     place: PathBuf,
     command: Vec<String>,
-    key: PublicKey,
+    key: IdentityPublicKey,
     members: usize,
-    program: Program,
+    program: ProgramProcess,
     /// The status of the groups when they were last looked at, and the processor time.
-    before: Option<(BTreeMap<String, GroupStatus>, Duration)>,
-    next_look: Instant,
-    rounds: Rounds,
+    before: Option<(BTreeMap<String, ProxyGroupStatus>, Duration)>,
+    next_poll: Instant,
+    rounds: ProxyRounds,
     /// When it was stopped, until all members take part again.
     stopped: Option<Instant>,
 }
 
-impl<'a> Proxy<'a> {
+impl<'a> ProxyProcess<'a> {
     /// Starts it with groups of these administrators.
     pub(super) fn start(
-        host: &'a Host,
+        host: &'a EmulatedHost,
         place: &Path,
-        options: &Options,
-        administrators: &[PublicKey],
+        options: &MixDeliveryOptions,
+        administrators: &[IdentityPublicKey],
     ) -> Result<Self, String> {
         let key = make_key(&place.join("proxy.key"))?;
         let port = options.address.port();
@@ -100,10 +100,10 @@ impl<'a> Proxy<'a> {
             );
         }
         let path = place.join("proxy.toml");
-        fs::write(&path, config).map_err(text)?;
+        fs::write(&path, config).map_err(error_text)?;
         let command = [&options.sunder, "mix", "--config", &path.display().to_string()];
         let command = command.map(str::to_owned).to_vec();
-        let program = Program::start(host, &command, &place.join(LOG), None)?;
+        let program = ProgramProcess::start(host, &command, &place.join(LOG), None)?;
         let mut proxy = Self {
             host,
             place: place.to_owned(),
@@ -112,15 +112,15 @@ impl<'a> Proxy<'a> {
             members: options.members,
             program,
             before: None,
-            next_look: Instant::now(),
-            rounds: Rounds::default(),
+            next_poll: Instant::now(),
+            rounds: ProxyRounds::default(),
             stopped: None,
         };
         proxy.wait_for_status()?;
         Ok(proxy)
     }
 
-    pub(super) fn key(&self) -> PublicKey {
+    pub(super) fn key(&self) -> IdentityPublicKey {
         self.key
     }
 
@@ -128,7 +128,7 @@ impl<'a> Proxy<'a> {
     pub(super) fn wait_for_all(&mut self, deadline: Instant) -> Result<(), String> {
         loop {
             let groups = self.status()?;
-            if self.have_all(&groups) {
+            if self.all_participate(&groups) {
                 return Ok(());
             }
             self.program.check()?;
@@ -143,31 +143,31 @@ impl<'a> Proxy<'a> {
     }
 
     /// Whether all members took part in the last rounds. Notes when they do again.
-    fn have_all(&mut self, groups: &BTreeMap<String, GroupStatus>) -> bool {
+    fn all_participate(&mut self, groups: &BTreeMap<String, ProxyGroupStatus>) -> bool {
         let have_all = groups.values().all(|group| group.participants == self.members);
         if have_all && let Some(stopped) = self.stopped.take() {
-            self.rounds.all_again = stopped.elapsed();
+            self.rounds.rejoin_time = stopped.elapsed();
         }
         have_all
     }
 
     /// From now on its rounds count.
     pub(super) fn begin(&mut self) -> Result<(), String> {
-        self.rounds = Rounds::default();
+        self.rounds = ProxyRounds::default();
         self.before = Some((self.status()?, self.program.processor_time()?));
         Ok(())
     }
 
     /// Looks at it, if it is time.
-    pub(super) fn look(&mut self) -> Result<(), String> {
+    pub(super) fn poll_status(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        if now < self.next_look {
+        if now < self.next_poll {
             return Ok(());
         }
-        self.next_look = now + POLL_INTERVAL;
+        self.next_poll = now + POLL_INTERVAL;
         self.program.check()?;
         let (groups, processor) = (self.status()?, self.program.processor_time()?);
-        self.have_all(&groups);
+        self.all_participate(&groups);
         let rounds = &mut self.rounds;
         let (before, processor_before) = self.before.take().unwrap_or_default();
         for (name, group) in &groups {
@@ -184,23 +184,23 @@ impl<'a> Proxy<'a> {
     }
 
     /// What it has done since [`Self::begin`].
-    pub(super) fn end(&mut self) -> Result<Rounds, String> {
-        self.next_look = Instant::now();
-        self.look()?;
+    pub(super) fn end(&mut self) -> Result<ProxyRounds, String> {
+        self.next_poll = Instant::now();
+        self.poll_status()?;
         Ok(std::mem::take(&mut self.rounds))
     }
 
     /// Stops it as a service is stopped, and starts it again.
     pub(super) fn restart(&mut self) -> Result<(), String> {
-        self.next_look = Instant::now();
-        self.look()?;
+        self.next_poll = Instant::now();
+        self.poll_status()?;
         let stopped = Instant::now();
         self.program.signal(Signal::TERM)?;
         if self.program.wait(END_TIMEOUT)?.is_none() {
             return Err(self.program.error_with_output("did not end"));
         }
         let log = self.place.join(LOG);
-        self.program = Program::start(self.host, &self.command, &log, None)?;
+        self.program = ProgramProcess::start(self.host, &self.command, &log, None)?;
         self.wait_for_status()?;
         // Its counters begin at zero.
         self.before = None;
@@ -224,12 +224,12 @@ impl<'a> Proxy<'a> {
     }
 
     /// What it says of its groups, by their names.
-    fn status(&self) -> Result<BTreeMap<String, GroupStatus>, String> {
+    fn status(&self) -> Result<BTreeMap<String, ProxyGroupStatus>, String> {
         let path = self.place.join("mix-proxy.sock");
         let mut answer = String::new();
         let asked = UnixStream::connect(&path).and_then(|mut it| it.read_to_string(&mut answer));
         asked.map_err(|error| format!("{}: {error}", path.display()))?;
-        let status: Status = serde_json::from_str(&answer).map_err(text)?;
+        let status: MixProxyStatus = serde_json::from_str(&answer).map_err(error_text)?;
         Ok(status.groups.into_iter().map(|group| (group.name.clone(), group)).collect())
     }
 }

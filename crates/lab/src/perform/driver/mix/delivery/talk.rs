@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mix::chat::Event;
+use mix::chat::ChatEvent;
 
-use super::members::{MemberId, Members, Told};
-use super::proxy::Proxy;
-use super::{Options, TIMEOUT};
+use super::members::{GroupMemberEvent, GroupMemberId, GroupMemberSessions};
+use super::proxy::ProxyProcess;
+use super::{MixDeliveryOptions, TIMEOUT};
 
 /// After a message was refused, it is said again after this time.
 const REFUSED_WAIT: Duration = Duration::from_millis(50);
@@ -16,35 +16,35 @@ const REFUSED_WAIT: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(50);
 
 /// Two members that talk in turn.
-struct Pair {
-    ends: [MemberId; 2],
+struct TalkingPair {
+    ends: [GroupMemberId; 2],
     /// The messages that have been delivered.
     delivered: usize,
-    state: State,
+    state: NextMessageState,
 }
 
 /// What happens to the next message.
 #[derive(Clone, Copy)]
-enum State {
+enum NextMessageState {
     /// It is said at this time.
     Due(Instant),
     /// It was said at this time, and is due again if it was refused.
     Said { since: Instant, again: Option<Instant> },
 }
 
-impl Pair {
+impl TalkingPair {
     /// Who says the next message, and to whom.
-    fn direction(&self) -> [MemberId; 2] {
+    fn direction(&self) -> [GroupMemberId; 2] {
         let [first, second] = self.ends;
         if self.delivered.is_multiple_of(2) { [first, second] } else { [second, first] }
     }
 }
 
 /// All pairs, and how long their messages took.
-pub(super) struct Talk {
-    pairs: Vec<Pair>,
+pub(super) struct PairConversations {
+    pairs: Vec<TalkingPair>,
     /// The pair of each member that talks.
-    of_member: BTreeMap<MemberId, usize>,
+    of_member: BTreeMap<GroupMemberId, usize>,
     round: Duration,
     /// How many messages of each pair are delivered in all.
     deliveries: usize,
@@ -54,8 +54,8 @@ pub(super) struct Talk {
     pub(super) later: Vec<Duration>,
 }
 
-impl Talk {
-    pub(super) fn new(options: &Options) -> Self {
+impl PairConversations {
+    pub(super) fn new(options: &MixDeliveryOptions) -> Self {
         let round = Duration::from_millis(options.min_interval_ms);
         let mut talk = Self {
             pairs: Vec::new(),
@@ -67,12 +67,12 @@ impl Talk {
         };
         for group in 0..options.groups {
             for pair in 0..options.pairs {
-                let ends = [2 * pair, 2 * pair + 1].map(|number| MemberId { group, number });
+                let ends = [2 * pair, 2 * pair + 1].map(|number| GroupMemberId { group, number });
                 for end in ends {
                     talk.of_member.insert(end, talk.pairs.len());
                 }
-                let state = State::Due(Instant::now() + part_of(round));
-                talk.pairs.push(Pair { ends, delivered: 0, state });
+                let state = NextMessageState::Due(Instant::now() + part_of(round));
+                talk.pairs.push(TalkingPair { ends, delivered: 0, state });
             }
         }
         talk
@@ -82,17 +82,17 @@ impl Talk {
     /// have been go on.
     pub(super) fn run(
         &mut self,
-        members: &mut Members<'_>,
-        proxy: &mut Proxy<'_>,
+        members: &mut GroupMemberSessions<'_>,
+        proxy: &mut ProxyProcess<'_>,
         delivered: usize,
     ) -> Result<(), String> {
         let mut deadline = Instant::now() + TIMEOUT;
         while self.pairs.iter().any(|pair| pair.delivered < delivered) {
-            proxy.look()?;
+            proxy.poll_status()?;
             let mut until = Instant::now() + IDLE;
             for pair in &mut self.pairs {
                 if pair.delivered < self.deliveries {
-                    until = until.min(pair.speak(members));
+                    until = until.min(pair.send_if_due(members));
                 }
             }
             // All that has happened is taken before anything else is said.
@@ -110,11 +110,14 @@ impl Talk {
     }
 
     /// Takes what has happened. Whether a message has arrived.
-    fn take(&mut self, Told { member, at, event }: Told) -> Result<bool, String> {
+    fn take(
+        &mut self,
+        GroupMemberEvent { member, at, event }: GroupMemberEvent,
+    ) -> Result<bool, String> {
         let pair = self.of_member.get(&member).map(|at| &mut self.pairs[*at]);
         match (event, pair) {
-            (Event::Message { from, text }, Some(pair)) => {
-                let ([speaker, listener], State::Said { since, .. }) =
+            (ChatEvent::Message { from, text }, Some(pair)) => {
+                let ([speaker, listener], NextMessageState::Said { since, .. }) =
                     (pair.direction(), pair.state)
                 else {
                     return Err(format!("{} has a message that nobody has said", member.name()));
@@ -126,19 +129,19 @@ impl Talk {
                 let times = if pair.delivered == 0 { &mut self.first } else { &mut self.later };
                 times.push(took);
                 pair.delivered += 1;
-                pair.state = State::Due(at + part_of(self.round));
+                pair.state = NextMessageState::Due(at + part_of(self.round));
                 Ok(true)
             }
-            (Event::Message { from, .. }, None) => {
+            (ChatEvent::Message { from, .. }, None) => {
                 Err(format!("{} has a message of {from}", member.name()))
             }
-            (Event::NotSent { .. }, Some(pair)) => {
-                if let State::Said { again, .. } = &mut pair.state {
+            (ChatEvent::NotSent { .. }, Some(pair)) => {
+                if let NextMessageState::Said { again, .. } = &mut pair.state {
                     *again = Some(at + REFUSED_WAIT);
                 }
                 Ok(false)
             }
-            (Event::Ended { why }, _) => {
+            (ChatEvent::Ended { why }, _) => {
                 Err(format!("{} has ended: {}", member.name(), why.unwrap_or_default()))
             }
             _ => Ok(false),
@@ -146,21 +149,21 @@ impl Talk {
     }
 }
 
-impl Pair {
+impl TalkingPair {
     /// Says the next message, if it is due. Returns when it is.
-    fn speak(&mut self, members: &Members<'_>) -> Instant {
+    fn send_if_due(&mut self, members: &GroupMemberSessions<'_>) -> Instant {
         let now = Instant::now();
         let (due, since) = match self.state {
-            State::Due(due) => (due, now),
-            State::Said { again: Some(again), since } => (again, since),
-            State::Said { again: None, .. } => return now + IDLE,
+            NextMessageState::Due(due) => (due, now),
+            NextMessageState::Said { again: Some(again), since } => (again, since),
+            NextMessageState::Said { again: None, .. } => return now + IDLE,
         };
         if due > now {
             return due;
         }
         let [speaker, listener] = self.direction();
         members.say(speaker, listener, line(self.delivered));
-        self.state = State::Said { since, again: None };
+        self.state = NextMessageState::Said { since, again: None };
         now + IDLE
     }
 }

@@ -8,13 +8,13 @@ use std::time::{Instant, SystemTime};
 use quorum::links::SentBytes;
 use serde::Deserialize;
 
-use super::super::super::{Driver, Values, options};
-use super::super::{at_place, check_place, mean};
-use super::{Joining, POLL_INTERVAL, Servers, Site, TIMEOUT};
-use crate::network::Network;
+use super::super::super::{DriverValues, MeasurementDriver, options};
+use super::super::{check_rank, mean, time_at_rank};
+use super::{JoiningServers, POLL_INTERVAL, QuorumNetworkOptions, RunningServers, TIMEOUT};
+use crate::network::EmulatedNetwork;
 use crate::trial::Trial;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-node-refresh",
     values: &["old", "new", "signed", "old_kb", "new_kb", "log_kb", "signing_kb"],
     hosts: &[],
@@ -29,9 +29,9 @@ const EPOCH: u64 = 2;
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct NodeRefreshOptions {
     /// The servers.
-    site: Site,
+    site: QuorumNetworkOptions,
     /// Whether servers of both groups have links before the refresh.
     linked: bool,
     /// Of which servers `old`, `new` and `signed` are the times: of those that are done as the nth,
@@ -41,21 +41,21 @@ struct Options {
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { site, place, .. } = options(table)?;
+    let NodeRefreshOptions { site, place, .. } = options(table)?;
     site.check()?;
-    check_place(place, site.servers)
+    check_rank(place, site.servers)
 }
 
 fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
-    let Options { site, .. } = options(table)?;
+    let NodeRefreshOptions { site, .. } = options(table)?;
     site.add_hosts(2 * usize::from(site.servers), trial);
     Ok(())
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let Options { site, linked, place } = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let NodeRefreshOptions { site, linked, place } = options(table)?;
     let count = usize::from(site.servers);
-    let mut servers = Servers::start(site, Joining { count, linked }, network)?;
+    let mut servers = RunningServers::start(site, JoiningServers { count, linked }, network)?;
     let before = sent(&servers)?;
     let start = SystemTime::now();
     (1..=(count - 1) / 3 + 1).try_for_each(|number| servers.approve(number))?;
@@ -89,8 +89,8 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     };
     let refresh = kb(|sent| sent.refresh);
     servers.sign(2 * count, "a message of the new group")?;
-    let [old, new, signed] = times.map(|times| at_place(times, place));
-    Ok(Values::Named(BTreeMap::from([
+    let [old, new, signed] = times.map(|times| time_at_rank(times, place));
+    Ok(DriverValues::Named(BTreeMap::from([
         ("old", old),
         ("new", new),
         ("signed", signed),
@@ -102,13 +102,17 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
 }
 
 /// What each server has sent.
-fn sent(servers: &Servers<'_>) -> Result<Vec<SentBytes>, String> {
+fn sent(servers: &RunningServers<'_>) -> Result<Vec<SentBytes>, String> {
     let numbers = servers.running.keys();
     numbers.map(|number| Ok(servers.status(*number)?.sent_bytes)).collect()
 }
 
 /// Waits until a server has logged an event of the new epoch, and returns when it was.
-fn wait_for(servers: &mut Servers<'_>, number: usize, event: &str) -> Result<SystemTime, String> {
+fn wait_for(
+    servers: &mut RunningServers<'_>,
+    number: usize,
+    event: &str,
+) -> Result<SystemTime, String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(at) = servers.logged(number, event, EPOCH)? {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::super::{Driver, Values, options};
-use super::{Joining, Servers, Site};
-use crate::network::Network;
+use super::super::super::{DriverValues, MeasurementDriver, options};
+use super::{JoiningServers, QuorumNetworkOptions, RunningServers};
+use crate::network::EmulatedNetwork;
 use crate::trial::Trial;
 
-pub(super) const DRIVER: Driver = Driver {
+pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-node-sign",
     values: &["usual", "usual_99", "one_silent", "f_silent", "f_silent_longest", "still_silent"],
     hosts: &[],
@@ -22,9 +22,9 @@ pub(super) const DRIVER: Driver = Driver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Options {
+struct NodeSignOptions {
     /// The servers.
-    site: Site,
+    site: QuorumNetworkOptions,
     /// How many signatures are measured while all servers answer.
     signatures: u32,
     /// How often servers fall silent.
@@ -39,7 +39,7 @@ const MAX: u32 = 10_000;
 const WARM_UP: u32 = 5;
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { site, signatures, rounds } = options(table)?;
+    let NodeSignOptions { site, signatures, rounds } = options(table)?;
     for (name, count) in [("signatures", signatures), ("rounds", rounds)] {
         if !(1..=MAX).contains(&count) {
             return Err(format!("{name} is {count}; give 1 to {MAX}"));
@@ -49,17 +49,19 @@ fn check(table: &toml::Table) -> Result<(), String> {
 }
 
 fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
-    let Options { site, .. } = options(table)?;
+    let NodeSignOptions { site, .. } = options(table)?;
     site.add_hosts(usize::from(site.servers), trial);
     Ok(())
 }
 
-fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
-    let Options { site, signatures, rounds } = options(table)?;
+fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+    let NodeSignOptions { site, signatures, rounds } = options(table)?;
     let servers = usize::from(site.servers);
     let faulty = (servers - 1) / 3;
-    let mut group =
-        Group { servers: Servers::start(site, Joining::default(), network)?, messages: 0 };
+    let mut group = NodeSigningGroup {
+        servers: RunningServers::start(site, JoiningServers::default(), network)?,
+        messages: 0,
+    };
     (0..WARM_UP).try_for_each(|_| group.sign(servers).map(|_| ()))?;
     let mut usual = (0..signatures).map(|_| group.sign(servers)).collect::<Result<Vec<_>, _>>()?;
     // As in the thesis, the requester is rarely one of the servers that are asked: those that are
@@ -81,7 +83,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
             }
         }
     }
-    Ok(Values::Named(BTreeMap::from([
+    Ok(DriverValues::Named(BTreeMap::from([
         ("usual", percentile(&mut usual, 50)),
         ("usual_99", percentile(&mut usual, 99)),
         ("one_silent", percentile(&mut one, 50)),
@@ -92,12 +94,12 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
 }
 
 /// A group that signs messages, each another.
-struct Group<'a> {
-    servers: Servers<'a>,
+struct NodeSigningGroup<'a> {
+    servers: RunningServers<'a>,
     messages: u32,
 }
 
-impl Group<'_> {
+impl NodeSigningGroup<'_> {
     /// Has a message signed that is as long as the thesis's, 160 bits.
     fn sign(&mut self, requester: usize) -> Result<Duration, String> {
         self.messages += 1;

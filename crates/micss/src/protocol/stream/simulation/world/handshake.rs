@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
-use association::{COOKIE_LEN, ConnectionId, Cookie, HEADER_LEN, List, Message, ServerEvent};
-use sharing::Generator;
+use association::{
+    AssociationMessage, AssociationServerEvent, COOKIE_LEN, ConnectionCookie, CookieList,
+    HEADER_LEN, PendingConnectionId,
+};
+use sharing::RandomGenerator;
 
-use super::{World, limit_memory};
-use crate::protocol::stream::simulation::wire::Read;
+use super::{StreamSimulation, limit_memory};
+use crate::protocol::stream::simulation::wire::SimulatedRead;
 use crate::protocol::stream::simulation::{CLIENT, SERVER};
-use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
+use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest};
 
 /// How long an open stream waits for a lost channel.
 const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(90);
 
-impl World {
+impl StreamSimulation {
     /// The client reads its cookies. Returns whether anything has come of it.
     pub(super) fn greet(&mut self) -> bool {
         let now = self.now();
@@ -23,19 +26,21 @@ impl World {
         greetings.retain(|&channel, greeting| {
             let mut space = vec![0; len - greeting.len()];
             match self.wires.read((CLIENT, channel), &mut space, &mut self.rng) {
-                Read::Nothing => return true,
-                Read::Bytes(0) | Read::Broken => {
+                SimulatedRead::Nothing => return true,
+                SimulatedRead::Bytes(0) | SimulatedRead::Broken => {
                     quorum.handle_failed(channel);
                     return false;
                 }
-                Read::Bytes(read) => greeting.extend_from_slice(&space[..read]),
+                SimulatedRead::Bytes(read) => greeting.extend_from_slice(&space[..read]),
             }
             done = true;
             if greeting.len() < len {
                 return true;
             }
-            match Message::parse(greeting) {
-                Ok(Message::Cookie(cookie)) => _ = quorum.handle_cookie(channel, cookie, now),
+            match AssociationMessage::parse(greeting) {
+                Ok(AssociationMessage::Cookie(cookie)) => {
+                    _ = quorum.handle_cookie(channel, cookie, now);
+                }
                 _ => quorum.handle_failed(channel),
             }
             false
@@ -51,11 +56,11 @@ impl World {
             self.close_all(CLIENT, false);
             return true;
         };
-        let (places, cookies): (Vec<usize>, Vec<Cookie>) = cookies.into_iter().unzip();
+        let (places, cookies): (Vec<usize>, Vec<ConnectionCookie>) = cookies.into_iter().unzip();
         for left_out in (0..self.rests.len()).filter(|channel| !places.contains(channel)) {
             self.close(CLIENT, left_out, false);
         }
-        let request = Request {
+        let request = StreamRequest {
             threshold: self.scenario.k,
             cookies: &cookies,
             target: b"service",
@@ -67,8 +72,8 @@ impl World {
             open: LOST_CHANNEL_TIMEOUT,
             opening: self.scenario.opening_timeout,
         };
-        let generator = Generator::seeded().unwrap();
-        let mut stream = Stream::client(&request, lost_channel, generator, now).unwrap();
+        let generator = RandomGenerator::seeded().unwrap();
+        let mut stream = StreamEndpoint::client(&request, lost_channel, generator, now).unwrap();
         limit_memory(&mut stream, self.scenario.ends[CLIENT].memory);
         (self.ends[CLIENT].stream, self.ends[CLIENT].places) = (Some(stream), places);
         true
@@ -85,15 +90,15 @@ impl World {
         let mut done = false;
         let mut bytes = [0; 1024];
         for channel in 0..self.rests.len() {
-            let id = ConnectionId(channel as u64);
+            let id = PendingConnectionId(channel as u64);
             // What follows the List has to wait.
-            if self.table.outgoing(id).is_none() {
+            if self.table.unanswered_message(id).is_none() {
                 continue;
             }
             match self.wires.read((SERVER, channel), &mut bytes, &mut self.rng) {
-                Read::Nothing => continue,
-                Read::Bytes(0) | Read::Broken => self.table.handle_closed(id),
-                Read::Bytes(len) => {
+                SimulatedRead::Nothing => continue,
+                SimulatedRead::Bytes(0) | SimulatedRead::Broken => self.table.handle_closed(id),
+                SimulatedRead::Bytes(len) => {
                     if let Ok(rest) = self.table.handle_bytes(id, &bytes[..len], now) {
                         self.rests[channel] = rest.to_vec();
                     }
@@ -104,14 +109,21 @@ impl World {
         while let Some(event) = self.table.poll_event() {
             done = true;
             match event {
-                ServerEvent::Transmit { id, message: message @ Message::Cookie(_) } => {
+                AssociationServerEvent::Transmit {
+                    id,
+                    message: message @ AssociationMessage::Cookie(_),
+                } => {
                     let place = (SERVER, index(id));
                     self.wires.send(place, &message.encode(), &mut self.network);
                 }
-                ServerEvent::Transmit { .. } => {}
-                ServerEvent::Rejoin { .. } => unreachable!("connections rejoin elsewhere"),
-                ServerEvent::Aborted { id, .. } => self.close(SERVER, index(id), false),
-                ServerEvent::Associated { list, connections } => self.serve(list, &connections),
+                AssociationServerEvent::Transmit { .. } => {}
+                AssociationServerEvent::Rejoin { .. } => {
+                    unreachable!("connections rejoin elsewhere")
+                }
+                AssociationServerEvent::Aborted { id, .. } => self.close(SERVER, index(id), false),
+                AssociationServerEvent::Associated { list, connections } => {
+                    self.serve(list, &connections);
+                }
             }
         }
         if self.ends[SERVER].stream.is_none() && self.table.pending() == 0 {
@@ -121,7 +133,7 @@ impl World {
     }
 
     /// Connections of the server are associated.
-    fn serve(&mut self, list: List, connections: &[Option<ConnectionId>]) {
+    fn serve(&mut self, list: CookieList, connections: &[Option<PendingConnectionId>]) {
         let server = &mut self.ends[SERVER];
         assert!(server.stream.is_none(), "two streams of one client");
         if server.is_over {
@@ -130,15 +142,20 @@ impl World {
         let known =
             connections.iter().enumerate().filter_map(|(channel, id)| Some((channel, (*id)?)));
         let channels = known.map(|(channel, id)| (channel, &self.rests[index(id)][..]));
-        let generator = Generator::seeded().unwrap();
-        let stream =
-            Stream::server(list, channels, LOST_CHANNEL_TIMEOUT, generator, self.network.now());
+        let generator = RandomGenerator::seeded().unwrap();
+        let stream = StreamEndpoint::server(
+            list,
+            channels,
+            LOST_CHANNEL_TIMEOUT,
+            generator,
+            self.network.now(),
+        );
         let nowhere = usize::MAX;
         server.places = connections.iter().map(|id| id.map_or(nowhere, index)).collect();
         server.stream = Some(stream.unwrap());
     }
 }
 
-fn index(id: ConnectionId) -> usize {
+fn index(id: PendingConnectionId) -> usize {
     usize::try_from(id.0).expect("few connections")
 }

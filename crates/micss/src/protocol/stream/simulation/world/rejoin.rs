@@ -1,31 +1,31 @@
 //! New connections that take the place of others. What both ends say of it crosses the channel as
 //! bytes of other connections do, but in one piece.
 
-use association::{Cookie, Message};
+use association::{AssociationMessage, ConnectionCookie};
 
-use super::{Alarm, World};
+use super::{SimulationAlarm, StreamSimulation};
 use crate::protocol::stream::simulation::CLIENT;
-use crate::protocol::stream::simulation::scenario::Attack;
+use crate::protocol::stream::simulation::scenario::ChannelAttack;
 
-impl World {
+impl StreamSimulation {
     /// The client connects a channel of the stream anew.
     pub(super) fn begin_rejoin(&mut self, channel: usize) {
         let place = self.ends[CLIENT].places[channel];
         let (delay, _) = self.scenario.channels[place].delay;
-        self.network.arm(self.now() + 3 * delay, Alarm::Greeted(channel));
+        self.network.set_timer(self.now() + 3 * delay, SimulationAlarm::Greeted(channel));
     }
 
     /// The connection has its cookie.
     pub(super) fn handle_greeted(&mut self, channel: usize) {
         let (now, place) = (self.now(), self.ends[CLIENT].places[channel]);
         let is_out = self.wires.is_out(place, now);
-        let cookie = Cookie::new(self.rng.bytes());
+        let cookie = ConnectionCookie::new(self.rng.bytes());
         let (delay, _) = self.scenario.channels[place].delay;
         let Some(stream) = &mut self.ends[CLIENT].stream else { return };
         match stream.offer(channel, cookie).filter(|_| !is_out) {
             Some(offer) => {
                 self.offers.insert(channel, (cookie, offer));
-                self.network.arm(now + 2 * delay, Alarm::Offered(channel));
+                self.network.set_timer(now + 2 * delay, SimulationAlarm::Offered(channel));
             }
             None => stream.handle_rejoin_failed(channel, false, now),
         }
@@ -40,7 +40,7 @@ impl World {
         let is_out = self.wires.is_out(place, now);
         let [client, server] = &mut self.ends;
         let Some(own) = &mut client.stream else { return };
-        let Ok(Message::Rejoin(rejoin)) = Message::parse(&offer) else {
+        let Ok(AssociationMessage::Rejoin(rejoin)) = AssociationMessage::parse(&offer) else {
             panic!("the client offers something else");
         };
         let answer =
@@ -54,13 +54,13 @@ impl World {
         let mut connection = self.scenario.channels[place].clone();
         if !self.scenario.is_steady && self.rng.chance(10) {
             // The answer is lost, and the server sends into the void.
-            connection.attacks = [Attack::Swallow(0); 2];
+            connection.attacks = [ChannelAttack::Swallow(0); 2];
             own.handle_rejoin_failed(channel, false, now);
         } else if own.handle_answer(channel, &answer, now) {
             client.lost.remove(&channel);
             self.seen.insert("rejoined".to_owned());
         } else {
-            connection.attacks = [Attack::Swallow(0); 2];
+            connection.attacks = [ChannelAttack::Swallow(0); 2];
         }
         self.wires.replace(place, &connection, &mut self.network);
     }

@@ -3,33 +3,33 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sharing::Generator;
-use sim::Rng;
+use sharing::RandomGenerator;
+use sim::SeededRng;
 
-use super::super::super::dealing::{Dealing, DealingSeed, Delivery, Proofs};
-use super::super::super::entry::Body;
-use super::super::super::manifest::{MAX_ROUNDS, Manifest, Round};
+use super::super::super::dealing::{Dealing, DealingDelivery, DealingProofs, DealingSeed};
+use super::super::super::entry::LogEntryBody;
+use super::super::super::manifest::{DealingManifest, DealingRound, MAX_ROUNDS};
 use super::super::super::session::{SessionCipher, SessionPoint, SessionSecret};
-use super::super::super::{Board, Entry, Message, Run, Side};
-use super::super::process::{Action, Process};
+use super::super::super::{LogEntry, RefreshAgreement, RefreshMessage, RefreshRole, RefreshRun};
+use super::super::process::{ProcessAction, SimulatedProcess};
 use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::Element;
+use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::testing::group;
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
 /// A dealing that the adversary made.
-pub(super) struct Forged {
+pub(super) struct ForgedDealing {
     process: usize,
-    pub(super) digest: Digest,
-    manifest: Manifest,
+    pub(super) digest: Sha256Digest,
+    manifest: DealingManifest,
     pub(super) confirmations: BTreeMap<ServerIndex, [u8; 64]>,
     is_proved: bool,
 }
 
 /// What is wrong with a dealing.
 #[derive(Clone, Copy, PartialEq)]
-enum Defect {
+enum DealingDefect {
     None,
     /// The ciphertext decrypts to other subshares.
     Subshare,
@@ -49,29 +49,29 @@ enum Defect {
     NoNumbers,
 }
 
-const DEFECTS: [(Defect, &str); 9] = [
-    (Defect::None, "right dealing"),
-    (Defect::Subshare, "wrong subshare"),
-    (Defect::Ciphertext, "wrong ciphertext"),
-    (Defect::Length, "short ciphertext"),
-    (Defect::Signature, "unsigned dealing"),
-    (Defect::Product, "wrong product"),
-    (Defect::Proofs, "wrong proofs"),
-    (Defect::Sign, "negated proofs"),
-    (Defect::NoNumbers, "proofs that are no numbers"),
+const DEFECTS: [(DealingDefect, &str); 9] = [
+    (DealingDefect::None, "right dealing"),
+    (DealingDefect::Subshare, "wrong subshare"),
+    (DealingDefect::Ciphertext, "wrong ciphertext"),
+    (DealingDefect::Length, "short ciphertext"),
+    (DealingDefect::Signature, "unsigned dealing"),
+    (DealingDefect::Product, "wrong product"),
+    (DealingDefect::Proofs, "wrong proofs"),
+    (DealingDefect::Sign, "negated proofs"),
+    (DealingDefect::NoNumbers, "proofs that are no numbers"),
 ];
 
 impl Adversary {
     pub(super) fn attack_as_dealer(
         &mut self,
         at: usize,
-        process: &Process,
-        rng: &mut Rng,
-        generator: &mut Generator,
-    ) -> (&'static str, Vec<Action>) {
+        process: &SimulatedProcess,
+        rng: &mut SeededRng,
+        generator: &mut RandomGenerator,
+    ) -> (&'static str, Vec<ProcessAction>) {
         let board = process.board();
-        let Some(index) = process.index(Side::Old) else { return ("", Vec::new()) };
-        let submit = |entry: Entry| vec![Action::Submit(entry.to_bytes())];
+        let Some(index) = process.index(RefreshRole::Old) else { return ("", Vec::new()) };
+        let submit = |entry: LogEntry| vec![ProcessAction::Submit(entry.to_bytes())];
         match (rng.index(12), board.run()) {
             (0, _) => {
                 let entry = board.approval(index, group(1, 90), &process.secret);
@@ -94,19 +94,19 @@ impl Adversary {
     fn deal(
         &mut self,
         (at, index): (usize, ServerIndex),
-        process: &Process,
-        run: &Run,
-        defect: Defect,
-        rng: &mut Rng,
-        generator: &mut Generator,
-    ) -> Vec<Action> {
+        process: &SimulatedProcess,
+        run: &RefreshRun,
+        defect: DealingDefect,
+        rng: &mut SeededRng,
+        generator: &mut RandomGenerator,
+    ) -> Vec<ProcessAction> {
         let board = process.board();
         let Some(shares) = self.shares.get(&at) else { return Vec::new() };
         let (parameters, new) = (board.parameters(), run.group().combination());
         let seed = DealingSeed::random(generator).unwrap();
         let labels: Vec<Label> = shares.keys().copied().filter(|_| rng.chance(50)).collect();
         let round = if rng.chance(50) { 0 } else { rng.index(MAX_ROUNDS.into()) };
-        let round = Round(u8::try_from(round).expect("it is small"));
+        let round = DealingRound(u8::try_from(round).expect("it is small"));
         let mut rows: Vec<_> = labels
             .iter()
             .map(|label| (*label, seed.prove_row(*label, &shares[label], new, parameters)))
@@ -117,9 +117,9 @@ impl Adversary {
         let row = rng.index(rows.len());
         damage_proofs(&mut rows[row].1, board, defect, rng);
         let ephemeral = seed.ephemeral();
-        let proofs = Proofs::new(run.id(), index, round, ephemeral.public(), rows);
+        let proofs = DealingProofs::new(run.id(), index, round, ephemeral.public(), rows);
         let proofs = Arc::new(proofs);
-        let forged = Forged {
+        let forged = ForgedDealing {
             process: at,
             digest: proofs.digest,
             manifest: proofs.manifest.clone(),
@@ -142,11 +142,15 @@ impl Adversary {
             let delivery = seed.deliver(proofs.digest, rows, (to, &key), new, parameters, identity);
             let mut dealing = Dealing { proofs: proofs.clone(), delivery: Arc::new(delivery) };
             if rng.chance(60) {
-                let damage = Damage { defect, row, to, key, ephemeral: &ephemeral };
+                let damage = DamagedDelivery { defect, row, to, key, ephemeral: &ephemeral };
                 damage.apply(&mut dealing, process, rng);
             }
-            let bytes = Message::Dealing(dealing).to_bytes().to_vec();
-            actions.push(Action::Send { from: Side::Old, to: (Side::New, to), bytes });
+            let bytes = RefreshMessage::Dealing(dealing).to_bytes().to_vec();
+            actions.push(ProcessAction::Send {
+                from: RefreshRole::Old,
+                to: (RefreshRole::New, to),
+                bytes,
+            });
         }
         actions
     }
@@ -154,13 +158,14 @@ impl Adversary {
     /// Submits Proved for forged dealings as soon as faulty servers can complete the confirmations.
     pub(super) fn prove_forged(
         &mut self,
-        processes: &[Process],
-        rng: &mut Rng,
-        actions: &mut Vec<(usize, Action)>,
+        processes: &[SimulatedProcess],
+        rng: &mut SeededRng,
+        actions: &mut Vec<(usize, ProcessAction)>,
     ) {
         for forged in &mut self.forged {
             let process = &processes[forged.process];
-            let (Some(run), Some(index)) = (process.board().run(), process.index(Side::Old)) else {
+            let (Some(run), Some(index)) = (process.board().run(), process.index(RefreshRole::Old))
+            else {
                 continue;
             };
             if forged.is_proved || forged.manifest.run != run.id() || rng.chance(20) {
@@ -169,8 +174,9 @@ impl Adversary {
             let mut confirmations = forged.confirmations.clone();
             for &faulty in self.styles.keys() {
                 if let Some(index) = run.group().index_of(&processes[faulty].public) {
-                    let signature =
-                        processes[faulty].secret.sign(&Manifest::confirmation(forged.digest));
+                    let signature = processes[faulty]
+                        .secret
+                        .sign(&DealingManifest::confirmation(forged.digest));
                     confirmations.insert(index, signature);
                 }
             }
@@ -178,9 +184,10 @@ impl Adversary {
             if confirmations.len() >= quorum {
                 forged.is_proved = true;
                 let confirmations = confirmations.into_iter().take(quorum).collect();
-                let body = Body::Proved { manifest: forged.manifest.clone(), confirmations };
-                let entry = Entry::new(index, body, &process.secret);
-                actions.push((forged.process, Action::Submit(entry.to_bytes())));
+                let body =
+                    LogEntryBody::Proved { manifest: forged.manifest.clone(), confirmations };
+                let entry = LogEntry::new(index, body, &process.secret);
+                actions.push((forged.process, ProcessAction::Submit(entry.to_bytes())));
             }
         }
     }
@@ -189,13 +196,13 @@ impl Adversary {
     fn wrong_proved(
         &self,
         index: ServerIndex,
-        process: &Process,
-        run: &Run,
-        rng: &mut Rng,
-    ) -> Option<Entry> {
+        process: &SimulatedProcess,
+        run: &RefreshRun,
+        rng: &mut SeededRng,
+    ) -> Option<LogEntry> {
         let forged = rng.pick(&self.forged)?;
         let quorum = run.group().combination().quorum();
-        let own = process.secret.sign(&Manifest::confirmation(forged.digest));
+        let own = process.secret.sign(&DealingManifest::confirmation(forged.digest));
         let some = forged.confirmations.iter().map(|(server, it)| (*server, *it));
         let mut confirmations: Vec<_> = some.take(quorum).collect();
         let kind = rng.index(3);
@@ -208,19 +215,24 @@ impl Adversary {
             let signature = confirmations.last().map_or(own, |last| last.1);
             confirmations.push((server, if kind == 0 { own } else { signature }));
         }
-        let body = Body::Proved { manifest: forged.manifest.clone(), confirmations };
-        Some(Entry::new(index, body, &process.secret))
+        let body = LogEntryBody::Proved { manifest: forged.manifest.clone(), confirmations };
+        Some(LogEntry::new(index, body, &process.secret))
     }
 }
 
 /// Makes the proofs of a row wrong.
-fn damage_proofs(row: &mut [u8], board: &Board, defect: Defect, rng: &mut Rng) {
+fn damage_proofs(
+    row: &mut [u8],
+    board: &RefreshAgreement,
+    defect: DealingDefect,
+    rng: &mut SeededRng,
+) {
     let modulus = &board.parameters().modulus;
     let len = modulus.byte_len();
     let count = row.len() / len;
     let first = rng.index(count);
     let second = (first + 1 + rng.index(count - 1)) % count;
-    let mut times = |at: usize, factor: &Element| {
+    let mut times = |at: usize, factor: &RsaElement| {
         let proof = &mut row[at * len..(at + 1) * len];
         let product = modulus.element(proof).expect("it is a proof").times(factor);
         proof.copy_from_slice(&product.to_be_bytes());
@@ -228,44 +240,44 @@ fn damage_proofs(row: &mut [u8], board: &Board, defect: Defect, rng: &mut Rng) {
     let two = modulus.one();
     let mut bytes = two.to_be_bytes();
     match defect {
-        Defect::Product | Defect::Proofs => {
+        DealingDefect::Product | DealingDefect::Proofs => {
             *bytes.last_mut().expect("it has bytes") = 4;
             let four = modulus.element(&bytes).expect("it is small");
             times(first, &four);
-            if defect == Defect::Proofs {
+            if defect == DealingDefect::Proofs {
                 times(second, &four.inverse().expect("N is odd"));
             }
         }
-        Defect::Sign => {
+        DealingDefect::Sign => {
             let mut minus_1 = modulus.to_be_bytes();
             *minus_1.last_mut().expect("it has bytes") -= 1;
             let minus_1 = modulus.element(&minus_1).expect("it is below N");
             times(first, &minus_1);
             times(second, &minus_1);
         }
-        Defect::NoNumbers => row[first * len..(first + 1) * len].fill(0xff),
+        DealingDefect::NoNumbers => row[first * len..(first + 1) * len].fill(0xff),
         _ => {}
     }
 }
 
 /// What is wrong with a dealing to one server.
-struct Damage<'a> {
-    defect: Defect,
+struct DamagedDelivery<'a> {
+    defect: DealingDefect,
     row: usize,
     to: ServerIndex,
     key: SessionPoint,
     ephemeral: &'a SessionSecret,
 }
 
-impl Damage<'_> {
-    fn apply(&self, dealing: &mut Dealing, process: &Process, rng: &mut Rng) {
+impl DamagedDelivery<'_> {
+    fn apply(&self, dealing: &mut Dealing, process: &SimulatedProcess, rng: &mut SeededRng) {
         let Dealing { proofs, delivery } = dealing;
-        let Delivery { mut ciphertexts, mut signature } = (**delivery).clone();
+        let DealingDelivery { mut ciphertexts, mut signature } = (**delivery).clone();
         let ciphertext = &mut ciphertexts[self.row];
         let at = rng.index(ciphertext.len());
         match self.defect {
-            Defect::Subshare => {
-                let context = Manifest::session_context(proofs.digest, self.to);
+            DealingDefect::Subshare => {
+                let context = DealingManifest::session_context(proofs.digest, self.to);
                 let cipher = SessionCipher::new(&self.ephemeral.agree(&self.key), &context);
                 let (label, _) = proofs.manifest.rows[self.row];
                 let mut plaintext = cipher.open(label, ciphertext).expect("it is right");
@@ -273,14 +285,14 @@ impl Damage<'_> {
                 plaintext[at] ^= 1 << rng.index(8);
                 *ciphertext = cipher.seal(label, &plaintext);
             }
-            Defect::Ciphertext => ciphertext[at] ^= 1 << rng.index(8),
-            Defect::Length => ciphertext.truncate(at),
+            DealingDefect::Ciphertext => ciphertext[at] ^= 1 << rng.index(8),
+            DealingDefect::Length => ciphertext.truncate(at),
             _ => {}
         }
-        let mut changed = Delivery { ciphertexts, signature };
-        let message = Manifest::delivery(proofs.digest, self.to, &changed.digests());
+        let mut changed = DealingDelivery { ciphertexts, signature };
+        let message = DealingManifest::delivery(proofs.digest, self.to, &changed.digests());
         signature = process.secret.sign(&message);
-        if self.defect == Defect::Signature {
+        if self.defect == DealingDefect::Signature {
             signature[rng.index(64)] ^= 1;
         }
         changed.signature = signature;

@@ -3,47 +3,47 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 use super::super::complaint::{self, Complainant};
 use super::super::entry::Complaint;
-use super::super::manifest::{Manifest, Round};
-use super::super::parameters::Parameters;
-use super::super::possession::{self, Witnesses};
+use super::super::manifest::{DealingManifest, DealingRound};
+use super::super::parameters::RefreshParameters;
+use super::super::possession::{self, ShareWitnesses};
 use super::super::session::SessionPoint;
-use super::{Change, Refusal};
-use crate::protocol::combination::{Combination, Label, ServerIndex};
-use crate::protocol::group::{Group, Header, HeaderKind};
-use crate::protocol::wire::Digest;
+use super::{LogEntryEffect, LogEntryRefusal};
+use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
+use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
+use crate::protocol::wire::Sha256Digest;
 
 /// An open run of a refresh.
 #[derive(Clone)]
-pub struct Run {
-    pub(super) header: Header,
-    pub(super) id: Digest,
+pub struct RefreshRun {
+    pub(super) header: GroupHeader,
+    pub(super) id: Sha256Digest,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
     /// The voting keys of the epoch that is to begin.
-    pub(super) voting: BTreeMap<ServerIndex, PublicKey>,
+    pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
     /// The dealings whose digests were written, with the new servers that confirmed them.
-    pub(super) proofs: BTreeMap<(ServerIndex, Round), Proof>,
+    pub(super) proofs: BTreeMap<(ServerIndex, DealingRound), ProvedDealing>,
     /// The digest of the dealing chosen for each label.
-    pub(super) chosen: BTreeMap<Label, Digest>,
+    pub(super) chosen: BTreeMap<Label, Sha256Digest>,
     pub(super) excluded: BTreeSet<ServerIndex>,
     pub(super) faulty: BTreeSet<ServerIndex>,
-    pub(super) computed: BTreeMap<ServerIndex, Digest>,
-    pub(super) witnesses: BTreeMap<Digest, Arc<Witnesses>>,
+    pub(super) computed: BTreeMap<ServerIndex, Sha256Digest>,
+    pub(super) witnesses: BTreeMap<Sha256Digest, Arc<ShareWitnesses>>,
     /// The header of the new epoch, once 2f'+1 new servers have the same witnesses.
-    pub(super) next: Option<Header>,
+    pub(super) next: Option<GroupHeader>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Proof {
-    pub(super) digest: Digest,
+pub(super) struct ProvedDealing {
+    pub(super) digest: Sha256Digest,
     pub(super) confirmed_by: BTreeSet<ServerIndex>,
 }
 
-impl Run {
-    pub(super) fn new(header: Header) -> Self {
+impl RefreshRun {
+    pub(super) fn new(header: GroupHeader) -> Self {
         Self {
             id: header.digest(),
             header,
@@ -60,17 +60,17 @@ impl Run {
     }
 
     /// The identifier of the run: the digest of its refresh header.
-    pub fn id(&self) -> Digest {
+    pub fn id(&self) -> Sha256Digest {
         self.id
     }
 
     /// The refresh header.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &GroupHeader {
         &self.header
     }
 
     /// The new group.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &QuorumGroup {
         &self.header.group
     }
 
@@ -85,7 +85,7 @@ impl Run {
     }
 
     /// The voting key that a new server has registered.
-    pub(crate) fn voting(&self, server: ServerIndex) -> Option<PublicKey> {
+    pub(crate) fn voting(&self, server: ServerIndex) -> Option<IdentityPublicKey> {
         self.voting.get(&server).copied()
     }
 
@@ -95,19 +95,23 @@ impl Run {
 
     /// The thesis's `write_proof`: stores the digest of a dealing's proofs. The proofs themselves
     /// are with the new servers that confirm them.
-    pub(super) fn write_proof(&mut self, manifest: &Manifest) {
-        let proof = Proof { digest: manifest.digest(), confirmed_by: BTreeSet::new() };
+    pub(super) fn write_proof(&mut self, manifest: &DealingManifest) {
+        let proof = ProvedDealing { digest: manifest.digest(), confirmed_by: BTreeSet::new() };
         self.proofs.insert((manifest.dealer, manifest.round), proof);
     }
 
     /// The thesis's `read_proof`: the digest of a dealing's proofs, once it is written.
-    pub(crate) fn read_proof(&self, dealer: ServerIndex, round: Round) -> Option<Digest> {
+    pub(crate) fn read_proof(
+        &self,
+        dealer: ServerIndex,
+        round: DealingRound,
+    ) -> Option<Sha256Digest> {
         self.proofs.get(&(dealer, round)).map(|proof| proof.digest)
     }
 
     /// The thesis's `node_ok`: `signer` confirms a dealing. The first dealing of each label that
     /// 2f'+1 servers confirm is chosen.
-    pub(super) fn node_ok(&mut self, manifest: &Manifest, signer: ServerIndex) {
+    pub(super) fn node_ok(&mut self, manifest: &DealingManifest, signer: ServerIndex) {
         let quorum = self.header.group.combination().quorum();
         let proof = self.proofs.get_mut(&(manifest.dealer, manifest.round));
         let proof = proof.expect("the proof is written first");
@@ -120,23 +124,23 @@ impl Run {
     }
 
     /// The digest of the dealing chosen for a label so far.
-    pub(crate) fn chosen(&self, label: Label) -> Option<Digest> {
+    pub(crate) fn chosen(&self, label: Label) -> Option<Sha256Digest> {
         self.chosen.get(&label).copied()
     }
 
     /// The thesis's `read_chosen`: the dealing chosen for each label t, in the order of labels,
     /// once all labels have one.
-    pub(crate) fn read_chosen(&self, old: &Combination) -> Option<Vec<Digest>> {
+    pub(crate) fn read_chosen(&self, old: &CombinatorialSharing) -> Option<Vec<Sha256Digest>> {
         old.labels().map(|label| self.chosen(label)).collect()
     }
 
     /// The thesis's `read_new_witnesses`: the witnesses that 2f'+1 new servers computed.
-    pub fn read_new_witnesses(&self) -> Option<&Arc<Witnesses>> {
+    pub fn read_new_witnesses(&self) -> Option<&Arc<ShareWitnesses>> {
         self.witnesses.get(&self.next.as_ref()?.witnesses)
     }
 
     /// The header of the new epoch, once it has begun.
-    pub fn next_epoch(&self) -> Option<&Header> {
+    pub fn next_epoch(&self) -> Option<&GroupHeader> {
         self.next.as_ref()
     }
 
@@ -146,10 +150,10 @@ impl Run {
 
     pub(super) fn proved(
         &mut self,
-        manifest: &Manifest,
+        manifest: &DealingManifest,
         confirmations: &[(ServerIndex, [u8; 64])],
-    ) -> Result<Change, Refusal> {
-        let message = Manifest::confirmation(manifest.digest());
+    ) -> Result<LogEntryEffect, LogEntryRefusal> {
+        let message = DealingManifest::confirmation(manifest.digest());
         let signers: BTreeSet<_> = confirmations.iter().map(|&(server, _)| server).collect();
         let is_quorum = signers.len() == self.header.group.combination().quorum()
             && signers.len() == confirmations.len();
@@ -157,22 +161,22 @@ impl Run {
             self.header.group.verify(*server, &message, signature)
         };
         if !is_quorum || !confirmations.iter().all(is_signed) {
-            return Err(Refusal::Confirmations);
+            return Err(LogEntryRefusal::Confirmations);
         }
         self.write_proof(manifest);
         for signer in signers {
             self.node_ok(manifest, signer);
         }
-        Ok(Change::Counted)
+        Ok(LogEntryEffect::Counted)
     }
 
     pub(super) fn complaint(
         &mut self,
         by: ServerIndex,
         complaint: &Complaint,
-        old: &Group,
-        parameters: &Parameters,
-    ) -> Change {
+        old: &QuorumGroup,
+        parameters: &RefreshParameters,
+    ) -> LogEntryEffect {
         let dealer = complaint.manifest.dealer;
         let new = self.header.group.combination();
         let holds = self.session_keys.get(&by).is_some_and(|key| {
@@ -181,10 +185,10 @@ impl Run {
         });
         if holds {
             self.excluded.insert(dealer);
-            Change::DealerExcluded { dealer, by }
+            LogEntryEffect::DealerExcluded { dealer, by }
         } else {
             self.faulty.insert(by);
-            Change::FalseComplaint { complainant: by }
+            LogEntryEffect::FalseComplaint { complainant: by }
         }
     }
 
@@ -193,28 +197,28 @@ impl Run {
         server: ServerIndex,
         witnesses: &[u8],
         possession: &[u8],
-        parameters: &Parameters,
-    ) -> Result<Change, Refusal> {
+        parameters: &RefreshParameters,
+    ) -> Result<LogEntryEffect, LogEntryRefusal> {
         let new = self.header.group.combination();
-        let digest = Witnesses::digest_of(witnesses);
+        let digest = ShareWitnesses::digest_of(witnesses);
         let parsed = if let Some(known) = self.witnesses.get(&digest) {
             known.clone()
         } else {
-            let parsed = Witnesses::parse(witnesses, new.label_count(), &parameters.modulus);
-            Arc::new(parsed.ok_or(Refusal::Possession)?)
+            let parsed = ShareWitnesses::parse(witnesses, new.label_count(), &parameters.modulus);
+            Arc::new(parsed.ok_or(LogEntryRefusal::Possession)?)
         };
         if !possession::verify(possession, self.id, server, &parsed, new, parameters) {
-            return Err(Refusal::Possession);
+            return Err(LogEntryRefusal::Possession);
         }
         self.computed.insert(server, digest);
         self.witnesses.entry(digest).or_insert(parsed);
         let same = self.computed.values().filter(|&&computed| computed == digest).count();
         if same < new.quorum() {
-            return Ok(Change::Counted);
+            return Ok(LogEntryEffect::Counted);
         }
         let voting = new.servers().map(|server| self.voting.get(&server).copied()).collect();
-        let (kind, witnesses) = (HeaderKind::Epoch, digest);
-        self.next = Some(Header { kind, voting, witnesses, ..self.header.clone() });
-        Ok(Change::Final)
+        let (kind, witnesses) = (GroupHeaderKind::Epoch, digest);
+        self.next = Some(GroupHeader { kind, voting, witnesses, ..self.header.clone() });
+        Ok(LogEntryEffect::Final)
     }
 }

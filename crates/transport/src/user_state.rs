@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use keys::{SecretKey, file};
+use keys::{IdentitySecretKey, file};
 
 use crate::options::random_bytes;
 
@@ -28,17 +28,17 @@ pub(crate) fn create(directory: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// When the key cannot be read or made.
-pub fn lasting_identity() -> io::Result<Option<SecretKey>> {
+pub fn persistent_identity() -> io::Result<Option<IdentitySecretKey>> {
     directory().map(|directory| of_directory(&directory)).transpose()
 }
 
-fn of_directory(directory: &Path) -> io::Result<SecretKey> {
+fn of_directory(directory: &Path) -> io::Result<IdentitySecretKey> {
     let path = directory.join("identity.key");
     if !path.try_exists()? {
         create(directory)?;
         make(&path)?;
     }
-    SecretKey::read(&path).map_err(io::Error::other)
+    IdentitySecretKey::read(&path).map_err(io::Error::other)
 }
 
 /// Makes a key file. If another process does so at the same time, one of the keys stays.

@@ -2,19 +2,19 @@
 
 use zeroize::Zeroizing;
 
-use crate::{GroupKey, Shape};
+use crate::{MailboxShape, MixGroupKey};
 
 /// The permutation p of a round: the places of the members' slots, and of the sentinel. Secret from
 /// the proxy. The member's own memory accesses depend on it.
-pub struct Order {
+pub struct SlotPermutation {
     places: Zeroizing<Vec<u32>>,
     slots_per_member: usize,
 }
 
-impl Order {
+impl SlotPermutation {
     /// The permutation of a round.
     #[expect(clippy::missing_panics_doc, reason = "a shape has at most 2^20 + 1 slots")]
-    pub fn new(key: &GroupKey, round: u64, shape: &Shape) -> Self {
+    pub fn new(key: &MixGroupKey, round: u64, shape: &MailboxShape) -> Self {
         let slots = u32::try_from(shape.slots()).expect("a shape has at most 2^20 + 1 slots");
         let mut places: Zeroizing<Vec<u32>> = Zeroizing::new((0..slots).collect());
         let mut random = Zeroizing::new(vec![0; 8 * places.len()]);
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_place_of_its_own_which_the_round_changes() {
-        let shape = Shape::new(7, 3, 1, 3, 64).unwrap();
+        let shape = MailboxShape::new(7, 3, 1, 3, 64).unwrap();
         let places = |round| {
-            let order = Order::new(&GroupKey::new([3; 32]), round, &shape);
+            let order = SlotPermutation::new(&MixGroupKey::new([3; 32]), round, &shape);
             let slots = (0..7).flat_map(|member| (0..3).map(move |offset| (member, offset)));
             let mut places: Vec<usize> = slots.map(|(m, o)| order.slot(m, o)).collect();
             places.push(order.sentinel());
@@ -73,11 +73,11 @@ mod tests {
     /// Chi-squared with 24 degrees of freedom: above 60 with a probability below 10^-4.
     #[test]
     fn all_places_are_as_likely() {
-        let shape = Shape::new(2, 2, 1, 3, 64).unwrap();
-        let (key, rounds) = (GroupKey::new([5; 32]), 5_000_u32);
+        let shape = MailboxShape::new(2, 2, 1, 3, 64).unwrap();
+        let (key, rounds) = (MixGroupKey::new([5; 32]), 5_000_u32);
         let mut counts = [[0_u32; 5]; 5];
         for round in 0..rounds {
-            let order = Order::new(&key, u64::from(round), &shape);
+            let order = SlotPermutation::new(&key, u64::from(round), &shape);
             for slot in 0..4 {
                 counts[slot][order.slot(slot / 2, slot % 2)] += 1;
             }

@@ -3,7 +3,7 @@
 use crate::circuit::Circuit;
 
 /// A part is shortened by at most this fraction.
-const SLACK: usize = 8;
+const MAX_SHORTENING: usize = 8;
 
 /// The ends of the parts, which have at most `longest` gates.
 ///
@@ -13,9 +13,9 @@ pub(super) fn cuts(circuit: &Circuit, longest: usize) -> Vec<usize> {
     let count = circuit.len();
     let mut ends = Vec::with_capacity(count / longest + 1);
     let mut start = 0;
-    let near = if count > longest { near(circuit, longest) } else { Vec::new() };
+    let near = if count > longest { count_near_reads(circuit, longest) } else { Vec::new() };
     while count - start > longest {
-        let range = start + longest - longest / SLACK..=start + longest;
+        let range = start + longest - longest / MAX_SHORTENING..=start + longest;
         // The last of the best, and no empty part.
         let best = range.rev().min_by_key(|&cut| near[cut]).unwrap_or(start + longest);
         start = best.max(start + 1);
@@ -29,7 +29,7 @@ pub(super) fn cuts(circuit: &Circuit, longest: usize) -> Vec<usize> {
 
 /// For each gate, and the end, the reads of values that gates before it have made, by it or by
 /// gates behind it, and no more than `most` gates after they were made.
-fn near(circuit: &Circuit, most: usize) -> Vec<u32> {
+fn count_near_reads(circuit: &Circuit, most: usize) -> Vec<u32> {
     let first = circuit.first_gate();
     let (a, b) = circuit.inputs_of_gates();
     let mut changes = vec![0_i32; circuit.len() + 2];

@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::net::Probing;
-use super::prober::Measured;
-use super::rate::Rate;
+use super::net::PathProbe;
+use super::prober::ProbeMeasurement;
+use super::rate::MeasuredRate;
 
 /// So many probes, one after another, unless one more would end later than this.
 const PROBES: usize = 5;
@@ -17,12 +17,12 @@ const LIMIT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// If the system gives no socket, or does not let it wait or receive.
-pub(crate) fn measure_several(to: SocketAddr) -> io::Result<Option<Measured>> {
+pub(crate) fn measure_several(to: SocketAddr) -> io::Result<Option<ProbeMeasurement>> {
     let start = Instant::now();
     let mut all = Vec::new();
     loop {
         let began = Instant::now();
-        let Some(measured) = Probing::start(to)?.run(|_| true, || true)? else { break };
+        let Some(measured) = PathProbe::start(to)?.run(|_| true, || true)? else { break };
         all.push(measured);
         let next_ends = start.elapsed() + began.elapsed();
         if all.len() == PROBES || next_ends > LIMIT {
@@ -34,10 +34,10 @@ pub(crate) fn measure_several(to: SocketAddr) -> io::Result<Option<Measured>> {
 
 /// The least round-trip time, and all packets together; of the host what it has told last. `None`
 /// without a probe.
-fn combined(all: &[Measured]) -> Option<Measured> {
+fn combined(all: &[ProbeMeasurement]) -> Option<ProbeMeasurement> {
     let last = *all.last()?;
     let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
-    Some(Measured {
+    Some(ProbeMeasurement {
         round_trip: all.iter().map(|it| it.round_trip).min()?,
         variation: all.iter().map(|it| it.variation).sum::<Duration>() / count,
         sent: all.iter().map(|it| it.sent).sum(),
@@ -50,8 +50,8 @@ fn combined(all: &[Measured]) -> Option<Measured> {
 
 /// The highest rate of up to three, the second of more. What delays packets makes rates too low,
 /// and does so often. Too high are few: on a short path, if packets of a train arrive in batches.
-fn high(rates: impl Iterator<Item = Rate>) -> Option<Rate> {
-    let mut rates: Vec<Rate> = rates.collect();
+fn high(rates: impl Iterator<Item = MeasuredRate>) -> Option<MeasuredRate> {
+    let mut rates: Vec<MeasuredRate> = rates.collect();
     rates.sort_by(|one, other| other.rate.total_cmp(&one.rate));
     rates.get(usize::from(rates.len() > 3)).copied()
 }
@@ -61,9 +61,9 @@ mod tests {
     use super::super::host;
     use super::*;
 
-    fn measured(rate: f64, round_trip: u64, lost: u32) -> Measured {
-        let rate = Some(Rate { rate, low: rate / 2.0, high: rate * 2.0 });
-        Measured {
+    fn measured(rate: f64, round_trip: u64, lost: u32) -> ProbeMeasurement {
+        let rate = Some(MeasuredRate { rate, low: rate / 2.0, high: rate * 2.0 });
+        ProbeMeasurement {
             round_trip: Duration::from_millis(round_trip),
             variation: Duration::from_millis(1),
             sent: 100,
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn one_probe_that_is_far_off_does_not_count() {
         let rates = [9e6, 1e6, 8e6, 90e6, 2e6];
-        let all: Vec<Measured> =
+        let all: Vec<ProbeMeasurement> =
             (20..).zip(rates).map(|(at, rate)| measured(rate, at, 1)).collect();
         let of_all = combined(&all).unwrap();
         assert_eq!((of_all.up, of_all.down), (all[0].up, None));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 
 use super::combination::MAX_FAULTY;
 
@@ -34,9 +34,9 @@ impl fmt::Display for Height {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
     /// Its identity key.
-    pub identity: PublicKey,
+    pub identity: IdentityPublicKey,
     /// The key that signs its votes at this height. Without one, it has no vote.
-    pub key: Option<PublicKey>,
+    pub key: Option<IdentityPublicKey>,
 }
 
 /// The servers that agree on a height, in the order of their group.
@@ -51,7 +51,7 @@ pub enum ServerSetError {
     Number(usize),
     /// One of them occurs twice.
     #[error("the key {0} is listed twice")]
-    Twice(Box<PublicKey>),
+    Twice(Box<IdentityPublicKey>),
 }
 
 impl ServerSet {
@@ -91,11 +91,11 @@ impl ServerSet {
 /// Names a log's file from when it was created until it is lost. A server's voting key belongs to
 /// one: what it has voted for is in that file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogLife(pub [u8; 32]);
+pub struct LogIncarnation(pub [u8; 32]);
 
 /// The entries of one height, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedEntries {
     /// The height: the one after the last that was committed.
     pub height: Height,
     /// At least one entry. Who submitted it is not known: an entry that needs an author is signed.

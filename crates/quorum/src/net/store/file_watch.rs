@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
-use super::{LOG_FILE, Store, file};
+use super::{LOG_FILE, QuorumStore, file};
 
 /// The free space below which a server is not healthy, in bytes.
 const LITTLE_SPACE: u64 = 16 << 20;
@@ -31,7 +31,7 @@ impl FileId {
     }
 }
 
-impl Store {
+impl QuorumStore {
     /// What is wrong with the files of the store while it is open, and what to do, in one line. The
     /// server goes on with what it has open, so that nobody would notice before the next start.
     pub fn problem(&self) -> Option<String> {

@@ -16,7 +16,7 @@ const FALLEN_FRACTION: f64 = 0.8;
 
 /// The highest rate that a channel has carried for seconds, within minutes, in bit/s.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UsualRate {
+pub(super) struct SustainedRate {
     rate: f64,
     /// When it was last carried.
     at: Duration,
@@ -25,7 +25,7 @@ pub(super) struct UsualRate {
     since: Duration,
 }
 
-impl UsualRate {
+impl SustainedRate {
     /// The channel carries this rate.
     pub(super) fn update(&mut self, now: Duration, rate: f64) {
         if rate < (1.0 - TOLERANCE) * self.candidate || self.candidate <= 0.0 {

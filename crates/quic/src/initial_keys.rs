@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use keys::PublicKey;
+use keys::IdentityPublicKey;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session,
@@ -22,12 +22,12 @@ pub(crate) const VERSION: u32 = 1;
 
 /// Makes the keys of first packets.
 #[derive(Clone, Copy)]
-pub(crate) struct FirstKeys {
-    pub(crate) listener: PublicKey,
+pub(crate) struct InitialKeyDeriver {
+    pub(crate) listener: IdentityPublicKey,
     pub(crate) suite: Suite,
 }
 
-impl FirstKeys {
+impl InitialKeyDeriver {
     fn keys(&self, identifier: &ConnectionId, side: Side) -> Keys {
         let secret = [&identifier[..], &self.listener.to_bytes()].concat();
         let side = match side {
@@ -49,12 +49,12 @@ impl FirstKeys {
 }
 
 /// A client's TLS with these keys.
-pub(crate) struct Client {
+pub(crate) struct KeyedTlsClient {
     pub(crate) tls: Arc<QuicClientConfig>,
-    pub(crate) first: FirstKeys,
+    pub(crate) first: InitialKeyDeriver,
 }
 
-impl crypto::ClientConfig for Client {
+impl crypto::ClientConfig for KeyedTlsClient {
     fn start_session(
         self: Arc<Self>,
         version: u32,
@@ -62,17 +62,17 @@ impl crypto::ClientConfig for Client {
         parameters: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
         let session = self.tls.clone().start_session(version, name, parameters)?;
-        Ok(Box::new(KeyedSession { session, first: self.first }))
+        Ok(Box::new(KeyedTlsSession { session, first: self.first }))
     }
 }
 
 /// A listener's TLS with these keys.
-pub(crate) struct Server {
+pub(crate) struct KeyedTlsServer {
     pub(crate) tls: Arc<QuicServerConfig>,
-    pub(crate) first: FirstKeys,
+    pub(crate) first: InitialKeyDeriver,
 }
 
-impl crypto::ServerConfig for Server {
+impl crypto::ServerConfig for KeyedTlsServer {
     fn initial_keys(
         &self,
         version: u32,
@@ -94,17 +94,17 @@ impl crypto::ServerConfig for Server {
         parameters: &TransportParameters,
     ) -> Box<dyn Session> {
         let session = self.tls.clone().start_session(version, parameters);
-        Box::new(KeyedSession { session, first: self.first })
+        Box::new(KeyedTlsSession { session, first: self.first })
     }
 }
 
 /// A session of TLS with these keys.
-struct KeyedSession {
+struct KeyedTlsSession {
     session: Box<dyn Session>,
-    first: FirstKeys,
+    first: InitialKeyDeriver,
 }
 
-impl Session for KeyedSession {
+impl Session for KeyedTlsSession {
     fn initial_keys(&self, identifier: &ConnectionId, side: Side) -> Keys {
         self.first.keys(identifier, side)
     }

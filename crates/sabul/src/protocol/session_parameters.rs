@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::number::MAX_WIRE;
-use super::packet::{Content, HEADER_LEN, Handshake, Packet, RequestKind};
+use super::packet::{
+    HEADER_LEN, SabulHandshakeBody, SabulPacket, SabulPacketContent, SabulRequestKind,
+};
 
 /// IP and UDP headers, as UDT4 counts them, also with IPv6.
 const NETWORK_HEADERS: u16 = 28;
@@ -16,7 +18,7 @@ pub(crate) const MAX_MSS: u16 = 65_535;
 
 /// What one end of connections has, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct SabulConfig {
     /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. On a path that
     /// does not carry it, and where it is more than 1,280 bytes, packets have 1,280 bytes.
     pub mss: u16,
@@ -30,7 +32,7 @@ pub struct Config {
     pub silence: Duration,
 }
 
-impl Default for Config {
+impl Default for SabulConfig {
     /// Packets of 1,500 bytes, buffers of 64 MiB, 3 s to connect, and 15 s of silence.
     fn default() -> Self {
         Self {
@@ -43,7 +45,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl SabulConfig {
     pub(crate) fn payload(mss: u16) -> u16 {
         Self::datagram(mss) - HEADER_LEN
     }
@@ -70,7 +72,7 @@ impl Config {
 
 /// What both ends know after the handshake.
 #[derive(Clone, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct SabulSessionParameters {
     /// The socket identifiers of this end and of the peer.
     pub(crate) socket: u32,
     pub(crate) peer_socket: u32,
@@ -83,19 +85,19 @@ pub(crate) struct Agreed {
     pub(crate) send_buffer: usize,
     pub(crate) silence: Duration,
     /// The listener's last message, which a client may ask for again. A client has none.
-    pub(crate) response: Option<Handshake>,
+    pub(crate) response: Option<SabulHandshakeBody>,
 }
 
-impl Agreed {
+impl SabulSessionParameters {
     /// The longest payload, in bytes.
     pub(crate) fn max_payload(&self) -> u16 {
-        Config::payload(self.mss)
+        SabulConfig::payload(self.mss)
     }
 
     /// Whether the peer repeats its second request: the response was lost.
-    pub(crate) fn is_asked_again(&self, request: &Handshake) -> bool {
+    pub(crate) fn is_repeated_request(&self, request: &SabulHandshakeBody) -> bool {
         self.response.is_some()
-            && request.request == RequestKind::Second
+            && request.request == SabulRequestKind::Second
             && request.socket == self.peer_socket
             && request.first_number == self.first_number
     }
@@ -108,6 +110,7 @@ impl Agreed {
 }
 
 /// Appends a handshake's message for a socket to a datagram.
-pub(crate) fn write(handshake: Handshake, destination: u32, datagram: &mut Vec<u8>) {
-    Packet { destination, timestamp: 0, content: Content::Handshake(handshake) }.write(datagram);
+pub(crate) fn write(handshake: SabulHandshakeBody, destination: u32, datagram: &mut Vec<u8>) {
+    SabulPacket { destination, timestamp: 0, content: SabulPacketContent::Handshake(handshake) }
+        .write(datagram);
 }

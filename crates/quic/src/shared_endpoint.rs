@@ -9,34 +9,34 @@ use bytes::BytesMut;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, EndpointConfig, ServerConfig};
 use udp::streams::instant;
 
-use crate::first_keys::VERSION;
+use crate::initial_keys::VERSION;
 
 /// What the connections of a socket share.
 #[derive(Clone)]
-pub(crate) struct Hub(Arc<Mutex<State>>);
+pub(crate) struct SharedQuicEndpoint(Arc<Mutex<QuicEndpointState>>);
 
-pub(crate) struct State {
+pub(crate) struct QuicEndpointState {
     pub(crate) endpoint: quinn_proto::Endpoint,
     /// What datagrams mean for connections that have not taken it yet.
     inboxes: HashMap<ConnectionHandle, Vec<ConnectionEvent>>,
 }
 
-impl Hub {
+impl SharedQuicEndpoint {
     /// For connections that this end accepts, or for one that it makes. `seed` is for tests.
     pub(crate) fn new(server: Option<Arc<ServerConfig>>, seed: Option<[u8; 32]>) -> Self {
         let mut config = EndpointConfig::default();
         // Other protocols on the socket are told apart by the bit, so it is always set.
         config.grease_quic_bit(false).supported_versions(vec![VERSION]);
         let endpoint = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
-        Self(Arc::new(Mutex::new(State { endpoint, inboxes: HashMap::new() })))
+        Self(Arc::new(Mutex::new(QuicEndpointState { endpoint, inboxes: HashMap::new() })))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QuicEndpointState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QuicEndpointState {
     /// Takes a datagram. `answer` is where what is to be sent back is written.
     pub(crate) fn handle(
         &mut self,
@@ -50,12 +50,12 @@ impl State {
     }
 
     /// Keeps an event until its connection takes it.
-    pub(crate) fn put(&mut self, handle: ConnectionHandle, event: ConnectionEvent) {
+    pub(crate) fn queue_event(&mut self, handle: ConnectionHandle, event: ConnectionEvent) {
         self.inboxes.entry(handle).or_default().push(event);
     }
 
     /// The events of a connection that it has not taken.
-    pub(crate) fn take(&mut self, handle: ConnectionHandle) -> Vec<ConnectionEvent> {
+    pub(crate) fn take_queued_events(&mut self, handle: ConnectionHandle) -> Vec<ConnectionEvent> {
         self.inboxes.get_mut(&handle).map(std::mem::take).unwrap_or_default()
     }
 

@@ -3,76 +3,80 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::net::{Closer, Connection, source};
+use crate::net::{Connection, ConnectionCloser, source};
 
 /// Places for connections. If all are taken, a connection from a source that has fewer than another
 /// one takes the newest place of the source that has the most: that connection is closed, and its
 /// sender can go on where it was.
 #[derive(Debug)]
-pub struct Places {
+pub struct TransferLimiter {
     max: usize,
-    state: Mutex<State>,
+    state: Mutex<TransferLimiterState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TransferLimiterState {
     /// The number of the next place: no two have the same.
     next: u64,
     /// Oldest first.
-    taken: Vec<Taken>,
+    taken: Vec<HeldTransferPermit>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct HeldTransferPermit {
     number: u64,
     source: IpAddr,
-    closer: Closer,
+    closer: ConnectionCloser,
 }
 
 /// The place of a connection, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct TransferPermit {
+    places: Arc<TransferLimiter>,
     number: u64,
 }
 
-impl Places {
+impl TransferLimiter {
     /// So many places.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, state: Mutex::default() })
     }
 
     /// Takes a place for a connection. `None` if there is none: tell its sender by
-    /// [`Receiver::refuse`](super::Receiver::refuse).
-    pub fn take(self: &Arc<Self>, connection: &Connection) -> Option<Place> {
+    /// [`Receiver::refuse`](super::FileReceiver::refuse).
+    pub fn take(self: &Arc<Self>, connection: &Connection) -> Option<TransferPermit> {
         self.take_for(source(connection.peer_addr().ip()), connection)
     }
 
-    fn take_for(self: &Arc<Self>, source: IpAddr, connection: &Connection) -> Option<Place> {
+    fn take_for(
+        self: &Arc<Self>,
+        source: IpAddr,
+        connection: &Connection,
+    ) -> Option<TransferPermit> {
         let mut state = self.lock();
         let mut closed = None;
         if state.taken.len() >= self.max {
             let sources: Vec<IpAddr> = state.taken.iter().map(|taken| taken.source).collect();
-            closed = Some(state.taken.remove(to_close(&sources, source)?));
+            closed = Some(state.taken.remove(permit_to_evict(&sources, source)?));
         }
         let number = state.next;
         state.next += 1;
-        state.taken.push(Taken { number, source, closer: connection.closer() });
+        state.taken.push(HeldTransferPermit { number, source, closer: connection.closer() });
         drop(state);
         // This may wait for a moment.
         if let Some(closed) = closed {
             closed.closer.close();
         }
-        Some(Place { places: self.clone(), number })
+        Some(TransferPermit { places: self.clone(), number })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TransferLimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Which of the places, the oldest first, is to be given to a connection from a source.
-fn to_close(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
+fn permit_to_evict(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
     let count = |source: &IpAddr| taken.iter().filter(|taken| *taken == source).count();
     let crowded = taken.iter().max_by_key(|source| count(source))?;
     // So that two sources do not take places from each other without end.
@@ -80,7 +84,7 @@ fn to_close(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
     if is_fair { None } else { taken.iter().rposition(|taken| taken == crowded) }
 }
 
-impl Drop for Place {
+impl Drop for TransferPermit {
     fn drop(&mut self) {
         self.places.lock().taken.retain(|taken| taken.number != self.number);
     }
@@ -90,7 +94,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use crate::net::{Listener, connect};
-    use crate::options::{Choice, Options, Security};
+    use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
 
     #[test]
     fn a_source_with_fewer_places_gets_the_newest_of_the_one_with_the_most() {
@@ -98,25 +102,25 @@ mod tests {
             numbers.iter().map(|number| IpAddr::from([192, 0, 2, *number])).collect()
         };
         let new = |number| of(&[number])[0];
-        assert_eq!(to_close(&of(&[1, 1, 1, 1]), new(2)), Some(3));
-        assert_eq!(to_close(&of(&[1, 2, 1, 1]), new(2)), Some(3));
-        assert_eq!(to_close(&of(&[1, 1, 1, 2]), new(3)), Some(2));
+        assert_eq!(permit_to_evict(&of(&[1, 1, 1, 1]), new(2)), Some(3));
+        assert_eq!(permit_to_evict(&of(&[1, 2, 1, 1]), new(2)), Some(3));
+        assert_eq!(permit_to_evict(&of(&[1, 1, 1, 2]), new(3)), Some(2));
         // They have as many then, or the new one would have more.
-        assert_eq!(to_close(&of(&[1, 1, 2, 2]), new(2)), None);
-        assert_eq!(to_close(&of(&[1, 1, 2, 2]), new(1)), None);
-        assert_eq!(to_close(&of(&[1, 1, 1, 1]), new(1)), None);
-        assert_eq!(to_close(&[], new(1)), None);
+        assert_eq!(permit_to_evict(&of(&[1, 1, 2, 2]), new(2)), None);
+        assert_eq!(permit_to_evict(&of(&[1, 1, 2, 2]), new(1)), None);
+        assert_eq!(permit_to_evict(&of(&[1, 1, 1, 1]), new(1)), None);
+        assert_eq!(permit_to_evict(&[], new(1)), None);
     }
 
     /// A connection that was closed for another one gives back its own place, which it has no more.
     #[test]
     fn there_are_never_more_than_the_maximum() {
-        let options = Options::new(Security::Insecure);
+        let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
         let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
         let address = listener.local_addr().to_string();
-        let options = Options { transport: Choice::Named("tcp"), ..options };
+        let options = ConnectionOptions { transport: TransportChoice::Named("tcp"), ..options };
         let connection = connect(&address, &options).unwrap();
-        let places = Places::new(2);
+        let places = TransferLimiter::new(2);
         let take = |number| places.take_for([192, 0, 2, number].into(), &connection);
         let [first, second] = [take(1), take(1)].map(Option::unwrap);
         let third = take(2).unwrap();

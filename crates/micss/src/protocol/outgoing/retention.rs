@@ -1,11 +1,11 @@
 //! What is kept of the shares that channels have taken, and the memory for it.
 
-use super::chunk::{Chunk, Records};
-use super::{MAX_KEPT, Outgoing};
-use crate::protocol::buffer::Buffer;
+use super::chunk::{ShareChunk, UnsharedRecords};
+use super::{MAX_KEPT, OutgoingRecords};
+use crate::protocol::buffer::ZeroizingBuffer;
 use crate::protocol::record::MAX_RECORD;
 
-impl Outgoing {
+impl OutgoingRecords {
     /// Drops the shares that no channel needs any more, and those for which there is no memory, as
     /// far as enough channels have taken them.
     pub(super) fn drop_old(&mut self) {
@@ -26,19 +26,19 @@ impl Outgoing {
             && newest.end() <= unneeded
         {
             (newest.start, newest.len) = (self.end, 0);
-            self.spare_plain.extend(newest.records.take().map(Records::into_memory));
+            self.spare_plain.extend(newest.records.take().map(UnsharedRecords::into_memory));
         }
     }
 
     /// Drops the oldest chunk. Its memory can be used again.
     pub(super) fn drop_oldest(&mut self) {
-        let Some(Chunk { shares, records, .. }) = self.chunks.pop_front() else { return };
+        let Some(ShareChunk { shares, records, .. }) = self.chunks.pop_front() else { return };
         if shares.len() == MAX_RECORD * self.taken.len() {
             self.spare.push(shares);
         } else {
             self.held -= shares.len();
         }
-        self.spare_plain.extend(records.map(Records::into_memory));
+        self.spare_plain.extend(records.map(UnsharedRecords::into_memory));
     }
 
     /// Frees the shares among the first `count` chunks that all channels have taken, if they can be
@@ -63,9 +63,9 @@ impl Outgoing {
         let len = MAX_RECORD * self.taken.len();
         let shares = self.spare.pop().unwrap_or_else(|| {
             self.held += len;
-            Buffer::new(len)
+            ZeroizingBuffer::new(len)
         });
-        let made = self.chunks[place].make_again(&self.splitter, shares);
+        let made = self.chunks[place].resplit(&self.splitter, shares);
         made.expect("one part for each channel");
     }
 
@@ -78,7 +78,7 @@ impl Outgoing {
 
     /// Whether there is memory for the shares that are kept: for all but the newest.
     pub(super) fn may_keep(&mut self) -> bool {
-        let newest = self.chunks.back().map_or(0, Chunk::size);
+        let newest = self.chunks.back().map_or(0, ShareChunk::size);
         if self.kept.resize(self.held - newest) {
             return true;
         }
@@ -89,7 +89,7 @@ impl Outgoing {
     /// The memory of a new chunk's shares. At the limit, the oldest chunk is dropped for it, if
     /// enough channels have taken that: to give memory back and take it again would cost more than
     /// to share.
-    pub(super) fn next_buffer(&mut self) -> Buffer {
+    pub(super) fn next_buffer(&mut self) -> ZeroizingBuffer {
         let len = self.room * self.taken.len();
         let may_drop_oldest = self.room == MAX_RECORD
             && self.chunks.front().is_some_and(|oldest| {
@@ -103,15 +103,15 @@ impl Outgoing {
         let spare = if self.room == MAX_RECORD { self.spare.pop() } else { None };
         spare.unwrap_or_else(|| {
             self.held += len;
-            Buffer::new(len)
+            ZeroizingBuffer::new(len)
         })
     }
 
     /// The memory of a record that is to be shared.
-    pub(super) fn next_plain(&mut self, len: usize) -> Buffer {
+    pub(super) fn next_plain(&mut self, len: usize) -> ZeroizingBuffer {
         let spare = if len == MAX_RECORD { self.spare_plain.pop() } else { None };
         self.held -= spare.as_ref().map_or(0, |spare| spare.len());
-        spare.unwrap_or_else(|| Buffer::new(len))
+        spare.unwrap_or_else(|| ZeroizingBuffer::new(len))
     }
 
     /// Drops the newest chunk if there is nothing in it.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Preferences;
+use super::ConnectionPreferences;
 use crate::error::Error;
 use crate::net::Connection;
 
@@ -19,15 +19,18 @@ const FIRST_REPEAT: Duration = Duration::from_millis(900);
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
 /// Makes a connection.
-pub(super) trait Connect:
-    Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static
+pub(super) trait ConnectFunction:
+    Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static
 {
 }
 
-impl<C: Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static> Connect for C {}
+impl<C: Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static>
+    ConnectFunction for C
+{
+}
 
 /// Makes connections in threads of their own, one at a time: the one before may still recover.
-pub(super) struct Successor<C> {
+pub(super) struct Reconnector<C> {
     connect: Arc<C>,
     pending: Option<Receiver<Result<Connection, Error>>>,
     began_at: Instant,
@@ -37,7 +40,7 @@ pub(super) struct Successor<C> {
     has_short_segments: bool,
 }
 
-impl<C: Connect> Successor<C> {
+impl<C: ConnectFunction> Reconnector<C> {
     pub(super) fn new(connect: C) -> Self {
         let connect = Arc::new(connect);
         let now = Instant::now();
@@ -53,7 +56,7 @@ impl<C: Connect> Successor<C> {
 
     /// The first connection.
     pub(super) fn first(&self) -> Result<Connection, Error> {
-        (self.connect)(Preferences::default())
+        (self.connect)(ConnectionPreferences::default())
     }
 
     /// Something has failed in the same way as before, or for the first time. Returns how long the
@@ -72,7 +75,10 @@ impl<C: Connect> Successor<C> {
 
     /// The connection, or why there is none, as soon as that is known. Begins to connect if the
     /// pause is over.
-    pub(super) fn poll(&mut self, preferences: Preferences) -> Option<Result<Connection, Error>> {
+    pub(super) fn poll(
+        &mut self,
+        preferences: ConnectionPreferences,
+    ) -> Option<Result<Connection, Error>> {
         if self.pending.is_none() && Instant::now() >= self.not_before {
             self.begin(preferences);
         }
@@ -92,7 +98,7 @@ impl<C: Connect> Successor<C> {
     }
 
     /// Waits for the connection, and for the pause before.
-    pub(super) fn wait(&mut self, preferences: Preferences) -> Result<Connection, Error> {
+    pub(super) fn wait(&mut self, preferences: ConnectionPreferences) -> Result<Connection, Error> {
         if self.pending.is_none() {
             thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
             self.begin(preferences);
@@ -109,10 +115,10 @@ impl<C: Connect> Successor<C> {
         }
     }
 
-    fn begin(&mut self, preferences: Preferences) {
+    fn begin(&mut self, preferences: ConnectionPreferences) {
         self.has_short_segments |= preferences.has_short_segments;
         let preferences =
-            Preferences { has_short_segments: self.has_short_segments, ..preferences };
+            ConnectionPreferences { has_short_segments: self.has_short_segments, ..preferences };
         let (sender, pending) = channel();
         let connect = self.connect.clone();
         // Without a thread there is no connection: the channel is closed then.

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::wire::datagram::Kind;
+use crate::wire::datagram::SymbolKind;
 
 /// Takes what a receiver delivers.
-pub trait Deliver {
+pub trait SymbolSink {
     /// One or more IP packets, each of whose own length gives the start of the next. `kind` says
     /// whether their transport checksums are complete. From a reorder buffer, it may also be a part
     /// of packets.
-    fn packets(&mut self, kind: Kind, packets: &[u8]);
+    fn packets(&mut self, kind: SymbolKind, packets: &[u8]);
 
     /// The verified control message with this number.
     fn control(&mut self, number: u64, message: &[u8]);

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use keys::PublicKey;
-use sharing::{Generator, RandomError};
+use keys::IdentityPublicKey;
+use sharing::{RandomError, RandomGenerator};
 
-use super::change::Change;
-use super::output::Machine;
-use crate::protocol::agreed::Height;
-use crate::protocol::refresh::{self, Board, Message, NewServer, OldServer, Side};
-use crate::protocol::wire::Digest;
+use super::change::SavedStateChange;
+use super::output::RefreshJobOwner;
+use crate::protocol::log_types::Height;
+use crate::protocol::refresh::{
+    self, NewServer, OldServer, RefreshAgreement, RefreshMessage, RefreshRole,
+};
+use crate::protocol::wire::Sha256Digest;
 
 /// The machines of a run.
-pub(super) struct RunMachines {
-    pub(super) id: Digest,
+pub(super) struct RefreshParticipation {
+    pub(super) id: Sha256Digest,
     /// The height at which it was opened.
     pub(super) opened_at: Height,
     /// The signature of its header, once the old group has made it.
@@ -24,9 +26,9 @@ pub(super) struct RunMachines {
     pub(super) new: Option<NewServer>,
 }
 
-impl Machine {
+impl RefreshJobOwner {
     /// The name under which its items are kept. A recovery has none.
-    pub(super) fn items(self) -> Option<Digest> {
+    pub(super) fn items(self) -> Option<Sha256Digest> {
         match self {
             Self::Old(run) => Some(dealer_items(run)),
             Self::New(run) => Some(run),
@@ -36,62 +38,67 @@ impl Machine {
 }
 
 /// A run that has ended with a new epoch, while it is not over for this server.
-pub(super) struct Ended {
-    pub(super) board: Board,
-    pub(super) machines: RunMachines,
+pub(super) struct EndedRefresh {
+    pub(super) board: RefreshAgreement,
+    pub(super) machines: RefreshParticipation,
 }
 
-impl RunMachines {
+impl RefreshParticipation {
     pub(super) fn poll(
         &mut self,
         now: Duration,
-        board: &Board,
-        generator: &mut Generator,
-        outputs: &mut Vec<(Machine, refresh::Output)>,
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
+        outputs: &mut Vec<(RefreshJobOwner, refresh::RefreshOutput)>,
     ) -> Result<(), RandomError> {
         while let Some(old) = &mut self.old
             && let Some(output) = old.poll_output(now, board, generator)?
         {
-            outputs.push((Machine::Old(self.id), output));
+            outputs.push((RefreshJobOwner::Old(self.id), output));
         }
         while let Some(new) = &mut self.new
             && let Some(output) = new.poll_output(now, board, generator)?
         {
-            outputs.push((Machine::New(self.id), output));
+            outputs.push((RefreshJobOwner::New(self.id), output));
         }
         Ok(())
     }
 
     /// Hands a message to the machine that it is for, from the side that sends such messages.
-    pub(super) fn handle(&mut self, from: &PublicKey, message: Message, board: &Board) {
+    pub(super) fn handle(
+        &mut self,
+        from: &IdentityPublicKey,
+        message: RefreshMessage,
+        board: &RefreshAgreement,
+    ) {
         let new = board.run().and_then(|run| run.group().index_of(from));
         match &message {
-            Message::Dealing(_) => {
+            RefreshMessage::Dealing(_) => {
                 let old = board.epoch().group.index_of(from);
                 if let (Some(server), Some(from)) = (&mut self.new, old) {
-                    server.handle_message((Side::Old, from), message, board);
+                    server.handle_message((RefreshRole::Old, from), message, board);
                 }
             }
-            Message::Confirmation { .. } | Message::Need { .. } => {
+            RefreshMessage::Confirmation { .. } | RefreshMessage::Need { .. } => {
                 if let (Some(server), Some(from)) = (&mut self.old, new) {
                     server.handle_message(from, &message, board);
                 }
             }
             _ => {
                 if let (Some(server), Some(from)) = (&mut self.new, new) {
-                    server.handle_message((Side::New, from), message, board);
+                    server.handle_message((RefreshRole::New, from), message, board);
                 }
             }
         }
     }
 
     /// Ends the machines, but for the new server's if `stays`, and says what is to be wiped.
-    pub(super) fn end(&mut self, stays: bool) -> Vec<Change> {
+    pub(super) fn end(&mut self, stays: bool) -> Vec<SavedStateChange> {
         self.old = None;
-        let mut erased = vec![Change::EraseRun { run: dealer_items(self.id) }];
+        let mut erased = vec![SavedStateChange::EraseRun { run: dealer_items(self.id) }];
         if !stays {
             self.new = None;
-            erased.push(Change::EraseRun { run: self.id });
+            erased.push(SavedStateChange::EraseRun { run: self.id });
         }
         erased
     }
@@ -104,6 +111,6 @@ impl RunMachines {
 
 /// The name under which the items of a run's old server are kept. They are wiped apart from those
 /// of the new one: when the old epoch ends.
-pub(super) fn dealer_items(run: Digest) -> Digest {
-    Digest::of(&[b"sunder-quorum items of a dealer", &run.0])
+pub(super) fn dealer_items(run: Sha256Digest) -> Sha256Digest {
+    Sha256Digest::of(&[b"sunder-quorum items of a dealer", &run.0])
 }

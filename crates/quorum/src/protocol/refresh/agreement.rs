@@ -7,43 +7,43 @@ mod run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use keys::{PublicKey, SecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 
-use super::entry::{Body, Entry, Side};
-use super::parameters::Parameters;
-use crate::protocol::admission::{Admission, EntryCheck, Slot};
+use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::parameters::RefreshParameters;
+use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::{Group, Header, HeaderKind};
+use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::Digest;
+use crate::protocol::wire::Sha256Digest;
 
-pub use run::Run;
+pub use run::RefreshRun;
 
 /// How often a server may change its voting key before a run is opened, or between two runs.
 const MAX_VOTING_CHANGES: u8 = 64;
 
 /// The state of the agreement on a refresh in one epoch.
 #[derive(Clone)]
-pub struct Board {
-    parameters: Arc<Parameters>,
+pub struct RefreshAgreement {
+    parameters: Arc<RefreshParameters>,
     /// The header of the epoch, and its digest.
-    epoch: Header,
-    epoch_digest: Digest,
+    epoch: GroupHeader,
+    epoch_digest: Sha256Digest,
     /// The current voting keys of the epoch's servers.
-    voting: Vec<Option<PublicKey>>,
+    voting: Vec<Option<IdentityPublicKey>>,
     /// How often each has changed its key, since the last run was opened.
     voting_changes: BTreeMap<ServerIndex, u8>,
     /// The number of the run that is open or will be.
     run_number: u32,
     /// The groups that servers have approved.
-    approvals: BTreeMap<ServerIndex, Group>,
+    approvals: BTreeMap<ServerIndex, QuorumGroup>,
     cancellations: BTreeSet<ServerIndex>,
-    run: Option<Run>,
+    run: Option<RefreshRun>,
 }
 
 /// Why an entry changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum LogEntryRefusal {
     /// The refresh is over.
     #[error("the epoch has ended")]
     Ended,
@@ -81,7 +81,7 @@ pub enum Refusal {
 
 /// What an entry has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LogEntryEffect {
     /// It was counted.
     Counted,
     /// f+1 old servers have approved a group: the run is open.
@@ -103,19 +103,19 @@ pub enum Change {
     /// A server has signed an entry that is wrong: that proves it faulty.
     Faulty {
         /// The group that it belongs to.
-        side: Side,
+        side: RefreshRole,
         /// Its index in that group.
         author: ServerIndex,
         /// What is wrong.
-        why: Refusal,
+        why: LogEntryRefusal,
     },
     /// The new epoch has begun.
     Final,
 }
 
-impl Board {
+impl RefreshAgreement {
     /// The board of an epoch, with its header.
-    pub fn new(parameters: Arc<Parameters>, epoch: Header) -> Self {
+    pub fn new(parameters: Arc<RefreshParameters>, epoch: GroupHeader) -> Self {
         Self {
             parameters,
             epoch_digest: epoch.digest(),
@@ -130,8 +130,12 @@ impl Board {
     }
 
     /// The board of an epoch in which a run is open, for a server that joins there.
-    pub(crate) fn joined(parameters: Arc<Parameters>, epoch: Header, refresh: &Header) -> Self {
-        let (run, voting) = (Some(Run::new(refresh.clone())), refresh.voting.clone());
+    pub(crate) fn joined(
+        parameters: Arc<RefreshParameters>,
+        epoch: GroupHeader,
+        refresh: &GroupHeader,
+    ) -> Self {
+        let (run, voting) = (Some(RefreshRun::new(refresh.clone())), refresh.voting.clone());
         Self { run_number: refresh.run, run, voting, ..Self::new(parameters, epoch) }
     }
 
@@ -151,7 +155,7 @@ impl Board {
     }
 
     /// The groups that old servers have approved in the current run.
-    pub(crate) fn approvals(&self) -> &BTreeMap<ServerIndex, Group> {
+    pub(crate) fn approvals(&self) -> &BTreeMap<ServerIndex, QuorumGroup> {
         &self.approvals
     }
 
@@ -161,24 +165,29 @@ impl Board {
     }
 
     /// The header of the epoch.
-    pub fn epoch(&self) -> &Header {
+    pub fn epoch(&self) -> &GroupHeader {
         &self.epoch
     }
 
     /// The entry by which an old server approves a refresh to a group in the current run.
-    pub fn approval(&self, server: ServerIndex, group: Group, identity: &SecretKey) -> Entry {
-        let body = Body::Approve { epoch: self.epoch_digest, run: self.run_number, group };
-        Entry::new(server, body, identity)
+    pub fn approval(
+        &self,
+        server: ServerIndex,
+        group: QuorumGroup,
+        identity: &IdentitySecretKey,
+    ) -> LogEntry {
+        let body = LogEntryBody::Approve { epoch: self.epoch_digest, run: self.run_number, group };
+        LogEntry::new(server, body, identity)
     }
 
     /// The entry by which an old server gives the current run up.
-    pub fn cancellation(&self, server: ServerIndex, identity: &SecretKey) -> Entry {
-        let body = Body::Cancel { epoch: self.epoch_digest, run: self.run_number };
-        Entry::new(server, body, identity)
+    pub fn cancellation(&self, server: ServerIndex, identity: &IdentitySecretKey) -> LogEntry {
+        let body = LogEntryBody::Cancel { epoch: self.epoch_digest, run: self.run_number };
+        LogEntry::new(server, body, identity)
     }
 
     /// The voting keys of the epoch's servers from the next height on.
-    pub(crate) fn voting(&self) -> &[Option<PublicKey>] {
+    pub(crate) fn voting(&self) -> &[Option<IdentityPublicKey>] {
         &self.voting
     }
 
@@ -187,12 +196,12 @@ impl Board {
         &self,
         server: ServerIndex,
         secret: &VotingSecret,
-        identity: &SecretKey,
-    ) -> Entry {
+        identity: &IdentitySecretKey,
+    ) -> LogEntry {
         let epoch = self.epoch_digest;
         let replaced = self.voting.get(usize::from(server.0)).copied().flatten();
         let voting = Box::new(VotingKey::new(secret, epoch, server));
-        Entry::new(server, Body::Voting { epoch, replaced, voting }, identity)
+        LogEntry::new(server, LogEntryBody::Voting { epoch, replaced, voting }, identity)
     }
 
     /// The number of the run that is open or will be.
@@ -201,18 +210,18 @@ impl Board {
     }
 
     /// The open run.
-    pub fn run(&self) -> Option<&Run> {
+    pub fn run(&self) -> Option<&RefreshRun> {
         self.run.as_ref()
     }
 
-    pub(crate) fn parameters(&self) -> &Arc<Parameters> {
+    pub(crate) fn parameters(&self) -> &Arc<RefreshParameters> {
         &self.parameters
     }
 
     /// The refresh header for a run with a group (old node, step 1).
-    pub(crate) fn refresh_header(&self, group: Group) -> Header {
-        Header {
-            kind: HeaderKind::Refresh,
+    pub(crate) fn refresh_header(&self, group: QuorumGroup) -> GroupHeader {
+        GroupHeader {
+            kind: GroupHeaderKind::Refresh,
             epoch: self.epoch.epoch + 1,
             run: self.run_number,
             previous: self.epoch_digest,
@@ -229,88 +238,88 @@ impl Board {
     ///
     /// # Errors
     /// Why the entry would change nothing.
-    pub fn check(&self, entry: &Entry) -> Result<Slot, Refusal> {
+    pub fn check(&self, entry: &LogEntry) -> Result<EntrySlot, LogEntryRefusal> {
         if self.run.as_ref().is_some_and(|run| run.next.is_some()) {
-            return Err(Refusal::Ended);
+            return Err(LogEntryRefusal::Ended);
         }
         let (author, old) = (entry.author, &self.epoch.group);
         let is_free = match &entry.body {
-            Body::Approve { epoch, run, .. } => {
+            LogEntryBody::Approve { epoch, run, .. } => {
                 self.check_number(*epoch, *run)?;
                 self.run.is_none() && !self.approvals.contains_key(&author)
             }
-            Body::Cancel { epoch, run } => {
+            LogEntryBody::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;
                 !self.cancellations.contains(&author)
             }
-            Body::SessionKey { run, .. } => {
+            LogEntryBody::SessionKey { run, .. } => {
                 !self.run_of(*run, entry)?.session_keys.contains_key(&author)
             }
-            Body::Proved { manifest, .. } => {
+            LogEntryBody::Proved { manifest, .. } => {
                 let run = self.run_of(manifest.run, entry)?;
                 !run.proofs.contains_key(&(author, manifest.round))
             }
-            Body::Complaint { run, complaint } => {
+            LogEntryBody::Complaint { run, complaint } => {
                 let run = self.run_of(*run, entry)?;
                 let is_free = !run.excluded.contains(&complaint.manifest.dealer);
                 // A faulty dealer may have sent something before.
                 if is_free && !run.session_keys.contains_key(&author) {
-                    return Err(Refusal::NoSessionKey);
+                    return Err(LogEntryRefusal::NoSessionKey);
                 }
                 is_free
             }
-            Body::Computed { run, .. } => {
+            LogEntryBody::Computed { run, .. } => {
                 let run = self.run_of(*run, entry)?;
                 let is_free = !run.computed.contains_key(&author);
                 if is_free && run.read_chosen(old.combination()).is_none() {
-                    return Err(Refusal::NotChosen);
+                    return Err(LogEntryRefusal::NotChosen);
                 }
                 // So 2f'+1 servers of the new epoch have a voting key.
                 if is_free && !run.session_keys.contains_key(&author) {
-                    return Err(Refusal::NoSessionKey);
+                    return Err(LogEntryRefusal::NoSessionKey);
                 }
                 is_free
             }
-            Body::Voting { epoch, voting, .. } => {
+            LogEntryBody::Voting { epoch, voting, .. } => {
                 if *epoch != self.epoch_digest {
-                    return Err(Refusal::OtherRun);
+                    return Err(LogEntryRefusal::OtherRun);
                 }
                 self.voting_key(author) != Some(&Some(voting.key))
             }
         };
         if !is_free {
-            return Err(Refusal::Repeated);
+            return Err(LogEntryRefusal::Repeated);
         }
         let group = match (entry.side(), &self.run) {
-            (Side::New, Some(run)) => &run.header.group,
+            (RefreshRole::New, Some(run)) => &run.header.group,
             _ => old,
         };
         if !entry.is_signed(group) {
-            return Err(Refusal::Signature);
+            return Err(LogEntryRefusal::Signature);
         }
-        if let Body::Proved { manifest, .. } = &entry.body
+        if let LogEntryBody::Proved { manifest, .. } = &entry.body
             && (manifest.dealer != author || !manifest.fits(manifest.run, old.combination()))
         {
-            return Err(Refusal::Labels);
+            return Err(LogEntryRefusal::Labels);
         }
         if !self.has_right_voting_key(entry) {
-            return Err(Refusal::VotingKey);
+            return Err(LogEntryRefusal::VotingKey);
         }
         Ok(entry.slot())
     }
 
-    fn voting_key(&self, server: ServerIndex) -> Option<&Option<PublicKey>> {
+    fn voting_key(&self, server: ServerIndex) -> Option<&Option<IdentityPublicKey>> {
         self.voting.get(usize::from(server.0))
     }
 
     /// Whether a voting key that an entry names is proven. A server of the epoch names the key that
     /// it replaces: an entry that is committed again, when the server has another key, changes
     /// nothing.
-    fn has_right_voting_key(&self, entry: &Entry) -> bool {
+    fn has_right_voting_key(&self, entry: &LogEntry) -> bool {
         let author = entry.author;
         match &entry.body {
-            Body::SessionKey { run, voting, .. } => voting.is_proven(*run, author),
-            Body::Voting { replaced, voting, .. } => {
+            LogEntryBody::SessionKey { run, voting, .. } => voting.is_proven(*run, author),
+            LogEntryBody::Voting { replaced, voting, .. } => {
                 let changes = self.voting_changes.get(&author).copied().unwrap_or_default();
                 changes < MAX_VOTING_CHANGES
                     && self.voting_key(author) == Some(replaced)
@@ -324,14 +333,16 @@ impl Board {
     pub(crate) fn entry_check(&self) -> EntryCheck {
         let board = self.clone();
         EntryCheck::new(move |bytes| {
-            let Ok(entry) = Entry::parse(bytes) else { return Admission::Refused };
+            let Ok(entry) = LogEntry::parse(bytes) else { return EntryAdmission::Refused };
             match board.check(&entry) {
-                Ok(slot) => Admission::Admitted(slot),
+                Ok(slot) => EntryAdmission::Admitted(slot),
                 // Its author may be ahead of this server.
-                Err(Refusal::OtherRun | Refusal::NotChosen | Refusal::NoSessionKey) => {
-                    Admission::Later
-                }
-                Err(_) => Admission::Refused,
+                Err(
+                    LogEntryRefusal::OtherRun
+                    | LogEntryRefusal::NotChosen
+                    | LogEntryRefusal::NoSessionKey,
+                ) => EntryAdmission::Later,
+                Err(_) => EntryAdmission::Refused,
             }
         })
     }
@@ -340,89 +351,89 @@ impl Board {
     ///
     /// # Errors
     /// Why the entry changes nothing: as [`Self::check`].
-    pub fn apply(&mut self, entry: &Entry) -> Result<Change, Refusal> {
+    pub fn apply(&mut self, entry: &LogEntry) -> Result<LogEntryEffect, LogEntryRefusal> {
         self.check(entry)?;
         let author = entry.author;
         let run = self.run.as_mut();
         let counted = match (&entry.body, run) {
-            (Body::Approve { group, .. }, _) => Ok(self.approve(author, group)),
-            (Body::Cancel { .. }, _) => Ok(self.cancel(author)),
-            (Body::Voting { voting, .. }, _) => {
+            (LogEntryBody::Approve { group, .. }, _) => Ok(self.approve(author, group)),
+            (LogEntryBody::Cancel { .. }, _) => Ok(self.cancel(author)),
+            (LogEntryBody::Voting { voting, .. }, _) => {
                 if let Some(key) = self.voting.get_mut(usize::from(author.0)) {
                     *key = Some(voting.key);
                 }
                 *self.voting_changes.entry(author).or_default() += 1;
-                Ok(Change::Counted)
+                Ok(LogEntryEffect::Counted)
             }
-            (_, None) => return Err(Refusal::OtherRun),
-            (Body::SessionKey { key, voting, .. }, Some(run)) => {
+            (_, None) => return Err(LogEntryRefusal::OtherRun),
+            (LogEntryBody::SessionKey { key, voting, .. }, Some(run)) => {
                 run.session_keys.insert(author, *key);
                 run.voting.insert(author, voting.key);
-                Ok(Change::Counted)
+                Ok(LogEntryEffect::Counted)
             }
-            (Body::Proved { manifest, confirmations }, Some(run)) => {
+            (LogEntryBody::Proved { manifest, confirmations }, Some(run)) => {
                 run.proved(manifest, confirmations)
             }
-            (Body::Complaint { complaint, .. }, Some(run)) => {
+            (LogEntryBody::Complaint { complaint, .. }, Some(run)) => {
                 Ok(run.complaint(author, complaint, &self.epoch.group, &self.parameters))
             }
-            (Body::Computed { witnesses, possession, .. }, Some(run)) => {
+            (LogEntryBody::Computed { witnesses, possession, .. }, Some(run)) => {
                 run.computed(author, witnesses, possession, &self.parameters)
             }
         };
         // What the author has signed is wrong, whatever others do: that proves it faulty.
         counted.or_else(|why| {
             let side = entry.side();
-            let run = self.run.as_mut().ok_or(Refusal::OtherRun)?;
+            let run = self.run.as_mut().ok_or(LogEntryRefusal::OtherRun)?;
             match side {
-                Side::Old => run.excluded.insert(author),
-                Side::New => run.faulty.insert(author),
+                RefreshRole::Old => run.excluded.insert(author),
+                RefreshRole::New => run.faulty.insert(author),
             };
-            Ok(Change::Faulty { side, author, why })
+            Ok(LogEntryEffect::Faulty { side, author, why })
         })
     }
 
-    fn check_number(&self, epoch: Digest, run: u32) -> Result<(), Refusal> {
+    fn check_number(&self, epoch: Sha256Digest, run: u32) -> Result<(), LogEntryRefusal> {
         let is_current = epoch == self.epoch_digest && run == self.run_number;
-        if is_current { Ok(()) } else { Err(Refusal::OtherRun) }
+        if is_current { Ok(()) } else { Err(LogEntryRefusal::OtherRun) }
     }
 
     /// The open run, if it has this identifier, and the author is a member of its group that is not
     /// known to be faulty.
-    fn run_of(&self, id: Digest, entry: &Entry) -> Result<&Run, Refusal> {
-        let run = self.run.as_ref().filter(|run| run.id == id).ok_or(Refusal::OtherRun)?;
+    fn run_of(&self, id: Sha256Digest, entry: &LogEntry) -> Result<&RefreshRun, LogEntryRefusal> {
+        let run = self.run.as_ref().filter(|run| run.id == id).ok_or(LogEntryRefusal::OtherRun)?;
         let (group, faulty) = match entry.side() {
-            Side::Old => (&self.epoch.group, &run.excluded),
-            Side::New => (&run.header.group, &run.faulty),
+            RefreshRole::Old => (&self.epoch.group, &run.excluded),
+            RefreshRole::New => (&run.header.group, &run.faulty),
         };
         if faulty.contains(&entry.author) {
-            return Err(Refusal::Faulty);
+            return Err(LogEntryRefusal::Faulty);
         }
-        if group.member(entry.author).is_some() { Ok(run) } else { Err(Refusal::Signature) }
+        if group.member(entry.author).is_some() { Ok(run) } else { Err(LogEntryRefusal::Signature) }
     }
 
-    fn approve(&mut self, author: ServerIndex, group: &Group) -> Change {
+    fn approve(&mut self, author: ServerIndex, group: &QuorumGroup) -> LogEntryEffect {
         self.approvals.insert(author, group.clone());
         let same = self.approvals.values().filter(|approved| *approved == group).count();
         if same < self.epoch.group.combination().signer_count() {
-            return Change::Counted;
+            return LogEntryEffect::Counted;
         }
         // A new server, which follows from here, does not know of those before.
         self.cancellations.clear();
         self.voting_changes.clear();
-        self.run = Some(Run::new(self.refresh_header(group.clone())));
-        Change::Opened
+        self.run = Some(RefreshRun::new(self.refresh_header(group.clone())));
+        LogEntryEffect::Opened
     }
 
-    fn cancel(&mut self, author: ServerIndex) -> Change {
+    fn cancel(&mut self, author: ServerIndex) -> LogEntryEffect {
         self.cancellations.insert(author);
         if self.cancellations.len() < self.epoch.group.combination().signer_count() {
-            return Change::Counted;
+            return LogEntryEffect::Counted;
         }
         let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
         let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
         let voting_changes = std::mem::take(&mut self.voting_changes);
         *self = Self { voting, voting_changes, run_number, ..Self::new(parameters, epoch) };
-        Change::Cancelled
+        LogEntryEffect::Cancelled
     }
 }

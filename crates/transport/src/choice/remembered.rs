@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Path;
+use crate::model::NetworkPath;
 use crate::options::PathEstimate;
-use crate::probe::Losses;
+use crate::probe::PacketLosses;
 
 /// The most paths; the least recently used entry is evicted.
 const MAX_PATHS: usize = 256;
@@ -30,19 +30,19 @@ const MAX_PACKETS: f64 = 1e6;
 
 /// All paths, by the addresses of their ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Paths(pub(super) BTreeMap<String, Known>);
+pub(super) struct RememberedPaths(pub(super) BTreeMap<String, RememberedPath>);
 
 /// What is known of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Known {
-    pub(super) path: Path,
+pub(super) struct RememberedPath {
+    pub(super) path: NetworkPath,
     /// Whether rates were measured, and not only the round-trip time.
     pub(super) has_rates: bool,
     pub(super) measured_at: u64,
     used_at: u64,
-    losses: Losses,
+    losses: PacketLosses,
     losses_at: u64,
-    corrections: BTreeMap<String, Correction>,
+    corrections: BTreeMap<String, PredictionCorrection>,
     /// When TCP has carried what UDP did not.
     #[serde(default)]
     udp_failed_at: Option<u64>,
@@ -50,19 +50,19 @@ pub(super) struct Known {
 
 /// What exchanges took, divided by what was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Correction {
+struct PredictionCorrection {
     factor: f64,
     at: u64,
 }
 
-impl Paths {
+impl RememberedPaths {
     /// What is known of a path.
-    pub(super) fn get(&self, key: &str) -> Option<&Known> {
+    pub(super) fn get(&self, key: &str) -> Option<&RememberedPath> {
         self.0.get(key)
     }
 
     /// Changes what is known of a path, if anything is.
-    pub(super) fn change(&mut self, key: &str, now: u64, change: impl FnOnce(&mut Known)) {
+    pub(super) fn change(&mut self, key: &str, now: u64, change: impl FnOnce(&mut RememberedPath)) {
         if let Some(known) = self.0.get_mut(key) {
             known.used_at = now;
             change(known);
@@ -73,20 +73,20 @@ impl Paths {
     pub(super) fn udp_failed(&mut self, key: &str, now: u64) {
         if self.get(key).is_none() {
             // It counts as old: the next larger exchange measures it.
-            let path = Path::assumed(Duration::ZERO, 0.0);
-            self.measured(key, &path, false, Losses::default(), now);
+            let path = NetworkPath::assumed(Duration::ZERO, 0.0);
+            self.record_measurement(key, &path, false, PacketLosses::default(), now);
             self.change(key, now, |known| known.measured_at = 0);
         }
         self.change(key, now, |known| known.udp_failed_at = Some(now));
     }
 
     /// Remembers a path that was measured, with what was lost then.
-    pub(super) fn measured(
+    pub(super) fn record_measurement(
         &mut self,
         key: &str,
-        path: &Path,
+        path: &NetworkPath,
         has_rates: bool,
-        losses: Losses,
+        losses: PacketLosses,
         now: u64,
     ) {
         if let Some(known) = self.0.get_mut(key) {
@@ -98,7 +98,7 @@ impl Paths {
             known.has_rates |= has_rates;
             known.measured_at = now;
             known.used_at = now;
-            known.lose(losses, now);
+            known.add_losses(losses, now);
             return;
         }
         self.0.retain(|_, known| now.saturating_sub(known.used_at) < MAX_AGE_S);
@@ -107,13 +107,13 @@ impl Paths {
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             self.0.remove(&oldest);
         }
-        self.0.insert(key.to_owned(), Known::new(path, has_rates, losses, now));
+        self.0.insert(key.to_owned(), RememberedPath::new(path, has_rates, losses, now));
     }
 }
 
-impl Known {
+impl RememberedPath {
     /// A path that was measured, with what was lost then.
-    pub(super) fn new(path: &Path, has_rates: bool, losses: Losses, now: u64) -> Self {
+    pub(super) fn new(path: &NetworkPath, has_rates: bool, losses: PacketLosses, now: u64) -> Self {
         Self {
             path: path.clone(),
             has_rates,
@@ -133,7 +133,7 @@ impl Known {
 
     /// What a transport may know of it, if its rates were measured.
     pub(super) fn estimate(&self) -> Option<PathEstimate> {
-        let Path { round_trip, loss, .. } = self.path;
+        let NetworkPath { round_trip, loss, .. } = self.path;
         let loss = if self.losses.lost > 0.0 { loss } else { 0.0 };
         self.has_rates.then_some(PathEstimate { round_trip, rate: self.path.up.rate, loss })
     }
@@ -144,18 +144,18 @@ impl Known {
     }
 
     /// What was lost, the older the less.
-    pub(super) fn losses(&self, now: u64) -> Losses {
+    pub(super) fn losses(&self, now: u64) -> PacketLosses {
         let share = aged(now, self.losses_at, LOSSES_HALF_LIFE_S);
-        Losses { sent: self.losses.sent * share, lost: self.losses.lost * share }
+        PacketLosses { sent: self.losses.sent * share, lost: self.losses.lost * share }
     }
 
     /// Packets were sent, and some of them lost.
-    fn lose(&mut self, losses: Losses, now: u64) {
+    fn add_losses(&mut self, losses: PacketLosses, now: u64) {
         let earlier = self.losses(now);
         let sent = earlier.sent + losses.sent.max(0.0);
         let lost = (earlier.lost + losses.lost.max(0.0)).min(sent);
         let share = if sent > MAX_PACKETS { MAX_PACKETS / sent } else { 1.0 };
-        self.losses = Losses { sent: sent * share, lost: lost * share };
+        self.losses = PacketLosses { sent: sent * share, lost: lost * share };
         self.losses_at = now;
         self.path.loss = self.losses.probability(self.path.round_trip);
     }
@@ -169,7 +169,13 @@ impl Known {
     }
 
     /// An exchange over a transport took `took`; `predicted`: without a correction.
-    pub(super) fn learn(&mut self, transport: &str, predicted: Duration, took: Duration, now: u64) {
+    pub(super) fn record_exchange(
+        &mut self,
+        transport: &str,
+        predicted: Duration,
+        took: Duration,
+        now: u64,
+    ) {
         let ratio = took.as_secs_f64() / predicted.as_secs_f64().max(1e-6);
         let ratio = ratio.clamp(*CORRECTIONS.start(), *CORRECTIONS.end());
         let is_new = !self.corrections.contains_key(transport);
@@ -179,7 +185,7 @@ impl Known {
         let weight = if is_new { 1.0 } else { WEIGHT };
         let earlier = self.correction(transport, now);
         let factor = earlier.powf(1.0 - weight) * ratio.powf(weight);
-        self.corrections.insert(transport.to_owned(), Correction { factor, at: now });
+        self.corrections.insert(transport.to_owned(), PredictionCorrection { factor, at: now });
     }
 }
 
@@ -193,70 +199,76 @@ fn aged(now: u64, at: u64, half_life_s: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn path() -> Path {
-        Path::assumed(Duration::from_millis(100), 1e7)
+    fn path() -> NetworkPath {
+        NetworkPath::assumed(Duration::from_millis(100), 1e7)
     }
 
-    fn known(paths: &mut Paths) -> &mut Known {
-        paths.measured("a", &path(), true, Losses::default(), 1000);
+    fn known(paths: &mut RememberedPaths) -> &mut RememberedPath {
+        paths.record_measurement("a", &path(), true, PacketLosses::default(), 1000);
         paths.0.get_mut("a").unwrap()
     }
 
     #[test]
     fn wrong_predictions_are_corrected_and_forgotten() {
-        let mut paths = Paths::default();
+        let mut paths = RememberedPaths::default();
         let known = known(&mut paths);
         let second = Duration::from_secs(1);
         assert!((known.correction("burst", 1000) - 1.0).abs() < 1e-9);
-        known.learn("burst", second, 3 * second, 1000);
+        known.record_exchange("burst", second, 3 * second, 1000);
         assert!((known.correction("burst", 1000) - 3.0).abs() < 1e-9);
         assert!((known.correction("tcp", 1000) - 1.0).abs() < 1e-9);
         let later = known.correction("burst", 1000 + DAY_S);
         assert!((later - 3.0_f64.sqrt()).abs() < 1e-9);
         for _ in 0..5 {
-            known.learn("burst", second, second, 1000);
+            known.record_exchange("burst", second, second, 1000);
         }
         assert!(known.correction("burst", 1000) < 1.05);
-        known.learn("burst", second, 1_000_000 * second, 1000);
-        known.learn("burst", Duration::ZERO, Duration::MAX, 1000);
+        known.record_exchange("burst", second, 1_000_000 * second, 1000);
+        known.record_exchange("burst", Duration::ZERO, Duration::MAX, 1000);
         assert!(known.correction("burst", 1000) <= 8.0);
         for i in 0..100 {
-            known.learn(&format!("{i}"), second, second, 1000);
+            known.record_exchange(&format!("{i}"), second, second, 1000);
         }
         assert_eq!(known.corrections.len(), MAX_CORRECTIONS);
     }
 
     #[test]
     fn entries_age_and_are_bounded() {
-        let mut paths = Paths::default();
+        let mut paths = RememberedPaths::default();
         for i in 0..1000_u64 {
-            paths.measured(&format!("{i}"), &path(), true, Losses::default(), i);
+            paths.record_measurement(&format!("{i}"), &path(), true, PacketLosses::default(), i);
         }
         assert_eq!(paths.0.len(), MAX_PATHS);
         assert!(paths.get("0").is_none() && paths.get("999").is_some());
         assert!(paths.get("999").unwrap().is_fresh(999 + FRESH_S - 1));
         assert!(!paths.get("999").unwrap().is_fresh(999 + FRESH_S));
-        paths.measured("new", &path(), true, Losses::default(), 2000 + MAX_AGE_S);
+        paths.record_measurement("new", &path(), true, PacketLosses::default(), 2000 + MAX_AGE_S);
         assert_eq!(paths.0.len(), 1, "the others are too old");
     }
 
     #[test]
     fn losses_are_remembered_for_some_hours() {
-        let mut paths = Paths::default();
+        let mut paths = RememberedPaths::default();
         let known = known(&mut paths);
-        known.lose(Losses { sent: 1e5, lost: 1e3 }, 1000);
+        known.add_losses(PacketLosses { sent: 1e5, lost: 1e3 }, 1000);
         assert!((0.009..0.011).contains(&known.path.loss));
-        known.lose(Losses { sent: 1e5, lost: 0.0 }, 1000 + 10 * 3600);
+        known.add_losses(PacketLosses { sent: 1e5, lost: 0.0 }, 1000 + 10 * 3600);
         assert!(known.path.loss < 0.001);
-        known.lose(Losses { sent: f64::MAX, lost: f64::MAX }, 50_000);
+        known.add_losses(PacketLosses { sent: f64::MAX, lost: f64::MAX }, 50_000);
         assert!(known.path.loss <= 1.0);
     }
 
     #[test]
     fn a_short_measurement_keeps_the_rates() {
-        let mut paths = Paths::default();
+        let mut paths = RememberedPaths::default();
         known(&mut paths);
-        paths.measured("a", &Path::assumed(Duration::ZERO, 5.0), false, Losses::default(), 2000);
+        paths.record_measurement(
+            "a",
+            &NetworkPath::assumed(Duration::ZERO, 5.0),
+            false,
+            PacketLosses::default(),
+            2000,
+        );
         let known = paths.get("a").unwrap();
         assert!(known.has_rates);
         assert_eq!(known.path.up.rate.to_bits(), 1e7_f64.to_bits());

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::context::Address;
+use super::context::ValidatorAddress;
 
 /// The rate of a link's messages that is handled, in bytes per second.
 const RATE: u64 = 4 << 20;
@@ -18,45 +18,47 @@ const MESSAGE_COST: usize = 4 << 10;
 
 /// Messages of all links.
 #[derive(Debug)]
-pub(crate) struct Inflow<T> {
-    links: BTreeMap<Address, Link<T>>,
+pub(crate) struct FairLinkQueue<T> {
+    links: BTreeMap<ValidatorAddress, LinkBacklog<T>>,
     /// The link that had its turn last.
-    last: Address,
+    last: ValidatorAddress,
 }
 
 #[derive(Debug)]
-struct Link<T> {
+struct LinkBacklog<T> {
     waiting: VecDeque<(usize, T)>,
     /// When all that was handled would have arrived at [`RATE`].
-    paid: Duration,
+    virtual_arrival: Duration,
 }
 
-impl<T> Default for Inflow<T> {
+impl<T> Default for FairLinkQueue<T> {
     fn default() -> Self {
-        Self { links: BTreeMap::new(), last: Address([0; 32]) }
+        Self { links: BTreeMap::new(), last: ValidatorAddress([0; 32]) }
     }
 }
 
-impl<T> Inflow<T> {
+impl<T> FairLinkQueue<T> {
     /// Adds a message of a server, of so many bytes.
-    pub(crate) fn push(&mut self, from: Address, len: usize, message: T) {
+    pub(crate) fn push(&mut self, from: ValidatorAddress, len: usize, message: T) {
         self.link(from).waiting.push_back((len, message));
     }
 
     /// The link with a server has ended: what waits is lost with it. Otherwise a server that
     /// connects again and again would fill the memory by a window each time.
-    pub(crate) fn clear(&mut self, server: Address) {
+    pub(crate) fn clear(&mut self, server: ValidatorAddress) {
         self.link(server).waiting = VecDeque::new();
     }
 
     /// Counts bytes that a server has made this one send.
-    pub(crate) fn charge(&mut self, server: Address, len: usize, now: Duration) {
-        self.link(server).pay(len, now);
+    pub(crate) fn charge(&mut self, server: ValidatorAddress, len: usize, now: Duration) {
+        self.link(server).advance_virtual_arrival(len, now);
     }
 
     /// The next message that may be handled; links take turns.
-    pub(crate) fn pop(&mut self, now: Duration) -> Option<(Address, T)> {
-        let ready = |(_, link): &(&Address, &mut Link<T>)| link.ready().is_some_and(|at| at <= now);
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<(ValidatorAddress, T)> {
+        let ready = |(_, link): &(&ValidatorAddress, &mut LinkBacklog<T>)| {
+            link.ready().is_some_and(|at| at <= now)
+        };
         let after = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
         let mut next = self.links.range_mut(after).find(ready);
         if next.is_none() {
@@ -64,7 +66,7 @@ impl<T> Inflow<T> {
         }
         let (&from, link) = next?;
         let (len, message) = link.waiting.pop_front()?;
-        link.pay(len, now);
+        link.advance_virtual_arrival(len, now);
         self.last = from;
         Some((from, message))
     }
@@ -77,23 +79,23 @@ impl<T> Inflow<T> {
 
     /// When the next message may be handled, if one waits.
     pub(crate) fn ready(&self) -> Option<Duration> {
-        self.links.values().filter_map(Link::ready).min()
+        self.links.values().filter_map(LinkBacklog::ready).min()
     }
 
-    fn link(&mut self, server: Address) -> &mut Link<T> {
-        let new = || Link { waiting: VecDeque::new(), paid: Duration::ZERO };
+    fn link(&mut self, server: ValidatorAddress) -> &mut LinkBacklog<T> {
+        let new = || LinkBacklog { waiting: VecDeque::new(), virtual_arrival: Duration::ZERO };
         self.links.entry(server).or_insert_with(new)
     }
 }
 
-impl<T> Link<T> {
+impl<T> LinkBacklog<T> {
     fn ready(&self) -> Option<Duration> {
-        (!self.waiting.is_empty()).then(|| self.paid.saturating_sub(BURST))
+        (!self.waiting.is_empty()).then(|| self.virtual_arrival.saturating_sub(BURST))
     }
 
-    fn pay(&mut self, len: usize, now: Duration) {
+    fn advance_virtual_arrival(&mut self, len: usize, now: Duration) {
         let nanos = (len + MESSAGE_COST) as u64 * (1_000_000_000 / RATE);
-        self.paid = self.paid.max(now) + Duration::from_nanos(nanos);
+        self.virtual_arrival = self.virtual_arrival.max(now) + Duration::from_nanos(nanos);
     }
 }
 
@@ -103,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_flood_waits_and_others_do_not() {
-        let (flood, other) = (Address([1; 32]), Address([2; 32]));
-        let mut inflow = Inflow::default();
+        let (flood, other) = (ValidatorAddress([1; 32]), ValidatorAddress([2; 32]));
+        let mut inflow = FairLinkQueue::default();
         for number in 0..1000 {
             inflow.push(flood, 1 << 20, number);
         }
@@ -128,8 +130,8 @@ mod tests {
 
     #[test]
     fn what_waits_is_lost_with_its_link_and_the_rate_is_not() {
-        let server = Address([1; 32]);
-        let mut inflow = Inflow::default();
+        let server = ValidatorAddress([1; 32]);
+        let mut inflow = FairLinkQueue::default();
         for number in 0..1000 {
             inflow.push(server, 1 << 20, number);
         }
@@ -144,10 +146,10 @@ mod tests {
 
     #[test]
     fn links_take_turns() {
-        let mut inflow = Inflow::default();
+        let mut inflow = FairLinkQueue::default();
         for number in 0..4 {
-            inflow.push(Address([1; 32]), 1, number);
-            inflow.push(Address([2; 32]), 1, number + 10);
+            inflow.push(ValidatorAddress([1; 32]), 1, number);
+            inflow.push(ValidatorAddress([2; 32]), 1, number + 10);
         }
         let order: Vec<_> = std::iter::from_fn(|| inflow.pop(Duration::ZERO)).collect();
         assert!(order.windows(2).all(|pair| pair[0].0 != pair[1].0), "{order:?}");

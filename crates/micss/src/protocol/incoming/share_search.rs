@@ -13,8 +13,8 @@ use sharing::locate;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::shares::{Loss, Shares};
-use crate::protocol::record::{self, HEADER_LEN, MAX_OPENING, RecordError};
+use super::shares::{ChannelLossReason, IncomingShares};
+use crate::protocol::record::{self, HEADER_LEN, MAX_OPENING, MicssRecordError};
 
 /// The maximum number of sets of shares that are tried for one record. With up to 14 channels these
 /// are all sets; of more they are selected at random, so that no channel is in every set by design.
@@ -29,17 +29,17 @@ const SLICE: usize = 64 << 10;
 /// The cost of selecting a set, in joined bytes.
 const SET_COST: usize = 500;
 
-/// The length of the seed of an [`Incoming`](super::Incoming), in bytes.
+/// The length of the seed of an [`Incoming`](super::IncomingRecords), in bytes.
 pub const SEED_LEN: usize = 16;
 
 /// Selects sets of shares at random, so that an attacker cannot predict them. Not for secrets: the
 /// seed must only be unknown to others.
-pub(super) struct RandomSets {
+pub(super) struct RandomShareSets {
     seed: [u8; SEED_LEN],
     drawn: u64,
 }
 
-impl RandomSets {
+impl RandomShareSets {
     /// The choices that follow from a seed.
     pub(super) fn new(seed: [u8; SEED_LEN]) -> Self {
         Self { seed, drawn: 0 }
@@ -56,7 +56,7 @@ impl RandomSets {
 }
 
 /// The search for the right channels of a record.
-pub(super) struct Dispute {
+pub(super) struct CorrectShareSearch {
     /// The maximum length of the record.
     longest: usize,
     /// How many of its bytes all channels in use have brought at the start. `None` once the search
@@ -65,13 +65,13 @@ pub(super) struct Dispute {
     /// Sets of channels whose header was not read yet, one bit for each channel.
     sets: vec::IntoIter<u16>,
     /// Sets whose header is possible, and whose record was not verified yet.
-    candidates: VecDeque<Candidate>,
+    candidates: VecDeque<CandidateShareSet>,
     /// Those of them whose shares had not all arrived at the last check.
-    waiting: Vec<Candidate>,
+    waiting: Vec<CandidateShareSet>,
     /// The set that makes the record.
-    found: Option<Candidate>,
+    found: Option<CandidateShareSet>,
     /// Which channels contradict it, once all have brought the record.
-    suspicion: Option<Suspicion>,
+    suspicion: Option<SuspectChannels>,
 }
 
 /// Channels that contradict a record, and the sets of shares that may clear them.
@@ -81,7 +81,7 @@ pub(super) struct Dispute {
 /// agree in k - 2 shares at most, so at least two of k right channels contradict a set with changed
 /// ones. So one channel that contradicts alone is wrong. So are as many as majority decoding
 /// corrects, if no more are changed. Of more, those are that are in no set that makes the record.
-struct Suspicion {
+struct SuspectChannels {
     /// One bit for each channel.
     suspects: u16,
     sets: vec::IntoIter<u16>,
@@ -90,24 +90,24 @@ struct Suspicion {
 
 /// A set of channels that may make the next record, one bit each, and the record's length by their
 /// header.
-struct Candidate {
+struct CandidateShareSet {
     channels: u16,
     len: u16,
 }
 
-impl Dispute {
+impl CorrectShareSearch {
     /// A search for the next record, which has at most `longest` bytes: `len` bytes of it have
     /// arrived on every channel, and are not valid.
     ///
     /// # Errors
     /// If all shares are needed, or there is no memory for a long record.
     pub(super) fn new(
-        shares: &mut Shares,
+        shares: &mut IncomingShares,
         longest: usize,
         len: usize,
-    ) -> Result<Self, RecordError> {
+    ) -> Result<Self, MicssRecordError> {
         if !shares.has_spare() {
-            return Err(RecordError::Tampered);
+            return Err(MicssRecordError::Tampered);
         }
         if shares.room < longest + HEADER_LEN {
             shares.grow()?;
@@ -131,11 +131,11 @@ impl Dispute {
     ///
     /// # Errors
     /// If no set is left.
-    pub(super) fn settle(
+    pub(super) fn find_valid_record(
         &mut self,
-        shares: &mut Shares,
-        random: &mut RandomSets,
-    ) -> Result<Poll<Option<usize>>, RecordError> {
+        shares: &mut IncomingShares,
+        random: &mut RandomShareSets,
+    ) -> Result<Poll<Option<usize>>, MicssRecordError> {
         if let Some(found) = &self.found {
             return Ok(Poll::Ready(Some(found.len.into())));
         }
@@ -149,7 +149,7 @@ impl Dispute {
             shares.join(&members(channels), &mut *header);
             let len = record::length_within(&header, self.longest);
             if let Some(len) = len.and_then(|len| u16::try_from(len).ok()) {
-                self.candidates.push_back(Candidate { channels, len });
+                self.candidates.push_back(CandidateShareSet { channels, len });
             }
             left = left.saturating_sub(HEADER_LEN + SET_COST);
             if left == 0 {
@@ -161,7 +161,7 @@ impl Dispute {
         }
         let (mut looked, mut brought, mut ended) = (None, 0, 0);
         while let Some(candidate) = self.candidates.pop_front() {
-            let Candidate { channels, len } = candidate;
+            let CandidateShareSet { channels, len } = candidate;
             let len = usize::from(len);
             // Most of them have the same length.
             if looked.replace(len) != Some(len) {
@@ -184,25 +184,31 @@ impl Dispute {
                 return Ok(Poll::Pending);
             }
         }
-        if self.waiting.is_empty() { Err(RecordError::Tampered) } else { Ok(Poll::Ready(None)) }
+        if self.waiting.is_empty() {
+            Err(MicssRecordError::Tampered)
+        } else {
+            Ok(Poll::Ready(None))
+        }
     }
 
     /// Runs a slice of the search for wrong channels, once all have brought the record that was
     /// found. At its end, drops them, and returns the channels to join the record from. `None`: one
     /// of these was lost in the meantime. Pending: to be called again at once.
-    pub(super) fn accuse(
+    pub(super) fn find_wrong_channels(
         &mut self,
-        shares: &mut Shares,
-        random: &mut RandomSets,
+        shares: &mut IncomingShares,
+        random: &mut RandomShareSets,
     ) -> Poll<Option<Vec<usize>>> {
-        let Some(Candidate { channels, len }) = self.found else { return Poll::Ready(None) };
+        let Some(CandidateShareSet { channels, len }) = self.found else {
+            return Poll::Ready(None);
+        };
         let (right, len) = (members(channels), usize::from(len));
         if right.iter().any(|&channel| shares.channels[channel].lost) {
             return Poll::Ready(None);
         }
         let mut suspicion = match self.suspicion.take() {
             Some(suspicion) => suspicion,
-            None => Suspicion::new(shares, &right, (self.longest, len), random),
+            None => SuspectChannels::new(shares, &right, (self.longest, len), random),
         };
         let mut left = SLICE;
         while let Some(set) = suspicion.sets.next()
@@ -222,19 +228,19 @@ impl Dispute {
             }
         }
         for channel in members(suspicion.suspects) {
-            shares.lose(channel, Loss::Tampered);
+            shares.lose(channel, ChannelLossReason::Tampered);
         }
         Poll::Ready(Some(right))
     }
 }
 
-impl Suspicion {
+impl SuspectChannels {
     /// The channels that contradict the record of `len` bytes that the channels of `right` make.
     fn new(
-        shares: &mut Shares,
+        shares: &mut IncomingShares,
         right: &[usize],
         (longest, len): (usize, usize),
-        random: &mut RandomSets,
+        random: &mut RandomShareSets,
     ) -> Self {
         shares.join_plain(right, len);
         let record = Zeroizing::new(shares.plain(len).to_vec());
@@ -254,7 +260,12 @@ impl Suspicion {
 }
 
 /// The sets to try for a record of at most `longest` bytes, of which every channel has `len`.
-fn sets_to_try(shares: &Shares, longest: usize, len: usize, random: &mut RandomSets) -> Vec<u16> {
+fn sets_to_try(
+    shares: &IncomingShares,
+    longest: usize,
+    len: usize,
+    random: &mut RandomShareSets,
+) -> Vec<u16> {
     let max = if longest == MAX_OPENING { MAX_OPENING_SETS } else { MAX_SETS };
     let mut sets = sets(&shares.awaited().collect::<Vec<_>>(), shares.threshold, max, random);
     if let Some(majority) = majority(shares, len) {
@@ -266,7 +277,7 @@ fn sets_to_try(shares: &Shares, longest: usize, len: usize, random: &mut RandomS
 
 /// A set of channels that are right about the record's first bytes, if so few are wrong that the
 /// others outvote them.
-fn majority(shares: &Shares, len: usize) -> Option<u16> {
+fn majority(shares: &IncomingShares, len: usize) -> Option<u16> {
     let brought: Vec<usize> = shares.awaited().collect();
     let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
     let coordinates: Vec<u8> = brought.iter().map(coordinate).collect();
@@ -281,7 +292,7 @@ fn majority(shares: &Shares, len: usize) -> Option<u16> {
 }
 
 /// The channels that have brought `len` bytes, and those that never will.
-fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
+fn who_has(shares: &IncomingShares, len: usize) -> (u16, u16) {
     let (mut brought, mut ended) = (0, 0);
     for (index, channel) in shares.channels.iter().enumerate() {
         let has_brought = !channel.lost && channel.end >= shares.start + len;
@@ -292,7 +303,7 @@ fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
 }
 
 /// Sets of `k` of these channels, each once: all, or `max` at random.
-fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomSets) -> Vec<u16> {
+fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomShareSets) -> Vec<u16> {
     let n = channels.len();
     // A u16 has no more bits than this, so nothing overflows.
     let count = (0..k.min(n)).fold(1, |count, i| count * (n - i) / (i + 1));
@@ -346,7 +357,7 @@ mod tests {
 
     #[test]
     fn sets_are_all_or_as_many_as_are_looked_at() {
-        let random = &mut RandomSets::new([7; SEED_LEN]);
+        let random = &mut RandomShareSets::new([7; SEED_LEN]);
         for (n, k, count) in [(3, 2, 3), (5, 3, 10), (4, 4, 1), (4, 1, 4), (2, 3, 0), (14, 7, 3432)]
         {
             let sets = sets(&(0..n).collect::<Vec<_>>(), k, MAX_SETS, random);

@@ -5,10 +5,10 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use model::ChannelSubset;
-use udp::{BlackHole, MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
+use udp::{BlackHole, MAX_MTU, MIN_MTU, MtuProbe, PathMtuDiscovery};
 
 use crate::wire::datagram::MAX_CHANNELS;
-use crate::wire::path::{PathDatagram, PathError, PathKind};
+use crate::wire::path::{PathDatagram, PathDatagramError, PathDatagramKind};
 use crate::wire::tokens::TokenKey;
 
 /// The maximum number of answers of each kind that wait to be sent on a channel. The oldest are
@@ -16,7 +16,7 @@ use crate::wire::tokens::TokenKey;
 const MAX_ANSWERS: usize = 8;
 
 /// The path datagrams of all channels.
-pub(crate) struct PathManager {
+pub(crate) struct PathProber {
     discoveries: Vec<PathMtuDiscovery>,
     /// The token keys of both directions.
     outgoing: TokenKey,
@@ -65,7 +65,7 @@ impl PathMtuChange {
     }
 
     /// Whether it says only what is usual.
-    pub fn is_usual(&self) -> bool {
+    pub fn is_routine(&self) -> bool {
         self.former.mtu.is_none() && self.now.mtu == Some(MAX_MTU)
     }
 }
@@ -98,7 +98,7 @@ pub struct DatagramLimit {
     pub is_measured: bool,
 }
 
-impl PathManager {
+impl PathProber {
     /// `headers` is the length of the headers of IP and UDP on each channel.
     pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
         let discoveries = headers.iter().map(|headers| PathMtuDiscovery::new(*headers)).collect();
@@ -160,14 +160,16 @@ impl PathManager {
         channel: usize,
         bytes: &[u8],
         now: Duration,
-    ) -> Result<Option<u64>, PathError> {
+    ) -> Result<Option<u64>, PathDatagramError> {
         let Some(discovery) = self.discoveries.get_mut(channel) else { return Ok(None) };
         let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
         match datagram.answer() {
             Some(answer) => self.queue(channel, answer),
-            None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
+            None if datagram.kind == PathDatagramKind::ChallengeAnswer => {
+                return Ok(Some(datagram.id));
+            }
             None => {
-                discovery.handle_answer(Probe { id: datagram.id, length: datagram.length }, now);
+                discovery.handle_answer(MtuProbe { id: datagram.id, length: datagram.length }, now);
             }
         }
         Ok(None)
@@ -187,7 +189,7 @@ impl PathManager {
 
     /// A challenge with an identifier, to be sent on a channel.
     pub(crate) fn challenge(&self, channel: usize, id: u64) -> Vec<u8> {
-        let kind = PathKind::Challenge;
+        let kind = PathDatagramKind::Challenge;
         PathDatagram { kind, id, length: 0 }.seal(&self.outgoing, channel)
     }
 
@@ -200,7 +202,8 @@ impl PathManager {
 
     /// The kernel refused a datagram on a channel, because it is too long for the device.
     pub(crate) fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
-        let is_probe = bytes.first().copied().and_then(PathKind::of) == Some(PathKind::Probe);
+        let is_probe =
+            bytes.first().copied().and_then(PathDatagramKind::of) == Some(PathDatagramKind::Probe);
         if let Some(discovery) = self.discoveries.get_mut(channel).filter(|_| is_probe) {
             discovery.handle_refusal(bytes.len(), now);
         }
@@ -210,8 +213,8 @@ impl PathManager {
         let (channel, datagram) = self.answers.pop_front().or_else(|| {
             let mut discoveries = self.discoveries.iter_mut().enumerate();
             discoveries.find_map(|(channel, discovery)| {
-                let Probe { id, length } = discovery.poll_transmit(now)?;
-                Some((channel, PathDatagram { kind: PathKind::Probe, id, length }))
+                let MtuProbe { id, length } = discovery.poll_transmit(now)?;
+                Some((channel, PathDatagram { kind: PathDatagramKind::Probe, id, length }))
             })
         })?;
         Some((channel, datagram.seal(&self.outgoing, channel)))
@@ -267,17 +270,17 @@ mod tests {
 
     const HEADERS: [u16; 3] = [28, 28, 48];
 
-    fn pair() -> (PathManager, PathManager) {
+    fn pair() -> (PathProber, PathProber) {
         let (there, back) = (TokenKey::new(&[1; 16]), TokenKey::new(&[2; 16]));
-        let mut one = PathManager::new(there.clone(), back.clone(), &HEADERS);
+        let mut one = PathProber::new(there.clone(), back.clone(), &HEADERS);
         for channel in 0..3 {
             one.handle_share(channel, Duration::ZERO);
         }
-        (one, PathManager::new(back, there, &HEADERS))
+        (one, PathProber::new(back, there, &HEADERS))
     }
 
     /// Lets one end search, over channels with these MTUs, until it is done.
-    fn run(one: &mut PathManager, other: &mut PathManager, carried: [usize; 3]) -> Vec<usize> {
+    fn run(one: &mut PathProber, other: &mut PathProber, carried: [usize; 3]) -> Vec<usize> {
         let (mut now, mut lengths) = (Duration::ZERO, Vec::new());
         loop {
             while let Some((channel, probe)) = one.poll_transmit(now) {
@@ -328,11 +331,14 @@ mod tests {
         let elsewhere = (channel + 1) % 3;
         let back = one.handle_datagram(channel, &probe, Duration::ZERO);
         let there = other.handle_datagram(elsewhere, &probe, Duration::ZERO);
-        assert_eq!((back, there), (Err(PathError::Token), Err(PathError::Token)));
+        assert_eq!((back, there), (Err(PathDatagramError::Token), Err(PathDatagramError::Token)));
         assert!(other.answers.is_empty());
-        let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
+        let answer = PathDatagram { kind: PathDatagramKind::ProbeAnswer, id: 0, length: 1472 };
         let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
-        assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(
+            one.handle_datagram(channel, &made_up, Duration::ZERO),
+            Err(PathDatagramError::Token)
+        );
         assert_eq!(one.poll_limit(), None);
     }
 
@@ -341,8 +347,12 @@ mod tests {
         let (mut one, other) = pair();
         let (channel, probe) = one.poll_transmit(Duration::ZERO).unwrap();
         let probe = PathDatagram::open(&probe, &other.incoming, channel).unwrap();
-        for kind in [PathKind::ChallengeAnswer, PathKind::Challenge, PathKind::Probe] {
-            let length = if kind == PathKind::Probe { probe.length } else { 0 };
+        for kind in [
+            PathDatagramKind::ChallengeAnswer,
+            PathDatagramKind::Challenge,
+            PathDatagramKind::Probe,
+        ] {
+            let length = if kind == PathDatagramKind::Probe { probe.length } else { 0 };
             let bytes = PathDatagram { kind, length, ..probe }.seal(&other.outgoing, channel);
             one.handle_datagram(channel, &bytes, Duration::ZERO).unwrap();
             assert_eq!(one.discoveries[channel].mtu(), None);
@@ -375,8 +385,11 @@ mod tests {
         assert_eq!((channel, answer.len()), (1, challenge.len()));
         let answered = one.handle_datagram(1, &answer, Duration::ZERO);
         assert_eq!(answered, Ok(Some(0x0102_0304)));
-        assert_eq!(one.handle_datagram(0, &answer, Duration::ZERO), Err(PathError::Token));
-        assert_eq!(one.handle_datagram(1, &challenge, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(one.handle_datagram(0, &answer, Duration::ZERO), Err(PathDatagramError::Token));
+        assert_eq!(
+            one.handle_datagram(1, &challenge, Duration::ZERO),
+            Err(PathDatagramError::Token)
+        );
     }
 
     #[test]
@@ -393,7 +406,7 @@ mod tests {
     #[test]
     fn many_probes_on_a_channel_do_not_suppress_other_answers() {
         let (mut one, mut other) = pair();
-        let probe = |id| PathDatagram { kind: PathKind::Probe, id, length: 100 };
+        let probe = |id| PathDatagram { kind: PathDatagramKind::Probe, id, length: 100 };
         let sealed: Vec<_> = (0..100).map(|id| probe(id).seal(&one.outgoing, 0)).collect();
         let challenges = [0, 1].map(|channel| (channel, one.challenge(channel, 7)));
         let mut send = |channel, bytes: &[u8]| {
@@ -408,7 +421,11 @@ mod tests {
         for probe in &sealed {
             send(0, probe);
         }
-        send(2, &PathDatagram { kind: PathKind::Probe, id: 1, length: 50 }.seal(&one.outgoing, 2));
+        send(
+            2,
+            &PathDatagram { kind: PathDatagramKind::Probe, id: 1, length: 50 }
+                .seal(&one.outgoing, 2),
+        );
         let mut answered = [0; 3];
         let mut challenged = [false; 3];
         while let Some((channel, answer)) = other.poll_transmit(Duration::ZERO) {

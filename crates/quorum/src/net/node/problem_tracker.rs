@@ -7,7 +7,7 @@ const LOG_DELAY: Duration = Duration::from_secs(3);
 
 /// What has been wrong since when.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct ProblemTracker {
     /// What is wrong with the files of the store.
     pub(super) store: Option<String>,
     /// Since when something is wrong.
@@ -16,13 +16,13 @@ pub(super) struct Watch {
     logged: Option<String>,
 }
 
-impl Watch {
+impl ProblemTracker {
     /// Notes what is wrong now, which may be nothing. Returns what is to be logged.
-    pub(super) fn note(&mut self, problem: &str, now: Instant) -> Option<Line> {
+    pub(super) fn note(&mut self, problem: &str, now: Instant) -> Option<HealthLogLine> {
         if problem.is_empty() {
             let since = self.since.take();
             let after = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            return self.logged.take().map(|_| Line::Healthy { after });
+            return self.logged.take().map(|_| HealthLogLine::Healthy { after });
         }
         let since = *self.since.get_or_insert(now);
         // Times and counts change from second to second.
@@ -32,13 +32,13 @@ impl Watch {
             return None;
         }
         self.logged = Some(kind);
-        Some(Line::Problem)
+        Some(HealthLogLine::Problem)
     }
 }
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum HealthLogLine {
     Problem,
     Healthy { after: Duration },
 }
@@ -50,15 +50,22 @@ mod tests {
     #[test]
     fn a_problem_is_logged_when_it_lasts_and_when_it_is_over() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
-        let mut watch = Watch::default();
+        let mut watch = ProblemTracker::default();
         let mut note = |problem: &str, at| watch.note(problem, begin + second(at));
         assert_eq!(note("1 others are connected: start a (down for 0 s)", 0), None);
         assert_eq!(note("", 2), None, "it did not last");
         assert_eq!(note("1 others are connected: start a (down for 0 s)", 3), None);
-        assert_eq!(note("1 others are connected: start a (down for 3 s)", 6), Some(Line::Problem));
+        assert_eq!(
+            note("1 others are connected: start a (down for 3 s)", 6),
+            Some(HealthLogLine::Problem)
+        );
         assert_eq!(note("0 others are connected: start a (down for 9 s)", 12), None);
-        assert_eq!(note("audit.log was removed: restart", 13), Some(Line::Problem), "another");
-        assert_eq!(note("", 20), Some(Line::Healthy { after: second(17) }));
+        assert_eq!(
+            note("audit.log was removed: restart", 13),
+            Some(HealthLogLine::Problem),
+            "another"
+        );
+        assert_eq!(note("", 20), Some(HealthLogLine::Healthy { after: second(17) }));
         assert_eq!(note("", 21), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::protocol::memory::Lease;
+use crate::protocol::memory::MemoryLease;
 
 /// The maximum, in bytes: what 5 Gbit/s send in 100 ms. Streams for which there is none left keep
 /// nothing. More would not stay in the processor's cache: 64 streams over three channels of
@@ -11,26 +11,26 @@ use crate::protocol::memory::Lease;
 const MAX_BYTES: usize = 64 << 20;
 
 /// The memory of this process.
-pub(crate) static KEPT: KeptMemory = KeptMemory(AtomicUsize::new(0));
+pub(crate) static KEPT: RetainedShareMemory = RetainedShareMemory(AtomicUsize::new(0));
 
 /// How much of it is in use.
-pub(crate) struct KeptMemory(AtomicUsize);
+pub(crate) struct RetainedShareMemory(AtomicUsize);
 
 /// A part of it.
-struct Part {
-    of: &'static KeptMemory,
+struct RetainedMemoryPart {
+    of: &'static RetainedShareMemory,
     bytes: usize,
 }
 
-impl KeptMemory {
+impl RetainedShareMemory {
     /// The lease of a stream.
-    pub(crate) fn lease(&'static self) -> Lease {
-        let mut part = Part { of: self, bytes: 0 };
-        Lease::limited(move |bytes| part.resize(bytes))
+    pub(crate) fn lease(&'static self) -> MemoryLease {
+        let mut part = RetainedMemoryPart { of: self, bytes: 0 };
+        MemoryLease::limited(move |bytes| part.resize(bytes))
     }
 }
 
-impl Part {
+impl RetainedMemoryPart {
     fn resize(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             self.of.0.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for RetainedMemoryPart {
     fn drop(&mut self) {
         self.resize(0);
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn memory_is_limited_and_given_back() {
-        static MEMORY: KeptMemory = KeptMemory(AtomicUsize::new(0));
+        static MEMORY: RetainedShareMemory = RetainedShareMemory(AtomicUsize::new(0));
         let [mut first, mut second] = [MEMORY.lease(), MEMORY.lease()];
         assert!(first.resize(MAX_BYTES - 1) && second.resize(1));
         assert!(!second.resize(2));
