@@ -147,7 +147,7 @@ fuzz_target!(|input: Input| {
             round_trip(bytes);
             round_trip(bytes.get(1..).unwrap_or_default());
             let topic = LinkTopic::ALL[usize::from(*topic) % 3];
-            server.handle_message(now, &identity(2 + from % 5).public(), topic, bytes);
+            server.handle_message(now, &identity(2 + from % 5).public(), topic, bytes, 0);
         };
         match happens {
             Happens::Message(from, topic, changes) => {

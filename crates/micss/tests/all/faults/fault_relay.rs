@@ -71,7 +71,8 @@ impl FaultRelay {
         let tell = (Arc::clone(&done), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(server).await.unwrap();
+                // A client that has gone before it is served is none of this relay's faults.
+                let Ok(server) = TcpStream::connect(server).await else { continue };
                 let (done, connections) = tell.clone();
                 let number = connections.accepted.fetch_add(1, Ordering::Relaxed);
                 let tell = move || {

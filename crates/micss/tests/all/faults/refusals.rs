@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::common::{ask, client_toml, server_toml, start_client, start_server, start_service};
 
@@ -12,9 +12,13 @@ const NOT_ALLOWED: u8 = 2;
 const UNREACHABLE: u8 = 3;
 const REFUSED: u8 = 5;
 
-/// An address without a listener.
-async fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address without a listener. Its port stays taken: another test would listen there.
+fn nobody() -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::mem::forget(socket);
+    address
 }
 
 /// The reply to a request for `target`.
@@ -30,7 +34,7 @@ async fn reply(server: &str, channels: usize, integrity: &str, target: SocketAdd
 async fn a_service_that_is_not_allowed_or_not_running() {
     let service = start_service(|_| async {}).await;
     let allows_service = server_toml(2, service, "tamper-code");
-    let elsewhere = nobody().await;
+    let elsewhere = nobody();
     assert_eq!(reply(&allows_service, 2, "tamper-code", elsewhere).await, NOT_ALLOWED);
     let allows_nobody = server_toml(2, elsewhere, "tamper-code");
     assert_eq!(reply(&allows_nobody, 2, "tamper-code", elsewhere).await, REFUSED);
@@ -53,7 +57,7 @@ async fn rejected_terms() {
 async fn a_channel_that_cannot_be_connected() {
     let service = start_service(|_| async {}).await;
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
-    let channels = [server.addresses[0], nobody().await];
+    let channels = [server.addresses[0], nobody()];
     let client = start_client(&client_toml(&channels, "tamper-code")).await;
     assert_eq!(ask(client.addresses[0], service).await.1, UNREACHABLE);
     tokio::join!(client.stop(), server.stop());
@@ -61,7 +65,7 @@ async fn a_channel_that_cannot_be_connected() {
 
 #[tokio::test]
 async fn a_forward_that_fails_is_a_reset() {
-    let service = nobody().await;
+    let service = nobody();
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
     let forward = format!("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{service}\"\n");
     let client = start_client(&(client_toml(&server.addresses, "tamper-code") + &forward)).await;
@@ -74,7 +78,7 @@ async fn a_forward_that_fails_is_a_reset() {
 #[tokio::test]
 async fn other_protocols_instead_of_socks() {
     // No stream is opened, so no server is needed.
-    let client = start_client(&client_toml(&[nobody().await], "tamper-code")).await;
+    let client = start_client(&client_toml(&[nobody()], "tamper-code")).await;
     let cases: [(&[u8], &[u8]); 6] = [
         (b"GET / HTTP/1.1\r\n\r\n", b""),
         (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b""),
