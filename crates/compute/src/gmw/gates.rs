@@ -142,8 +142,8 @@ impl GmwWireShares {
         }
     }
 
-    /// Whether the exchange of [`open`](Self::open) and [`apply_opened`](Self::close) must come
-    /// before this batch.
+    /// Whether the exchange of [`open`](Self::open) and [`apply_opened`](Self::apply_opened) must
+    /// come before this batch.
     pub(crate) fn must_open_before(&self, batch: GateBatch<'_>) -> bool {
         self.level.ends_before(batch)
     }

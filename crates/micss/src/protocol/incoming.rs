@@ -180,8 +180,8 @@ impl IncomingRecords {
     }
 
     /// Does not wait any longer for the shares of the next record that are late, after the time of
-    /// [`next_record_timeout`](Self::patience). If the others do not make it, it waits for them
-    /// again. Returns whether that is possible.
+    /// [`next_record_timeout`](Self::next_record_timeout). If the others do not make it, it waits
+    /// for them again. Returns whether that is possible.
     pub fn skip_late(&mut self) -> bool {
         let possible = !self.is_contradicted() && self.can_lose_stalled();
         if possible {
@@ -198,7 +198,7 @@ impl IncomingRecords {
     }
 
     /// Goes on without the channels that the next record waits for, after the time of
-    /// [`next_record_timeout`](Self::patience). Returns whether that is possible.
+    /// [`next_record_timeout`](Self::next_record_timeout). Returns whether that is possible.
     pub fn lose_stalled(&mut self) -> bool {
         let possible = self.can_lose_stalled();
         if possible {
