@@ -31,7 +31,7 @@ use crate::terms::AssociationTerms;
 ///
 /// // What the sockets of the two channels receive: one cookie comes in two pieces.
 /// let [first, second] = [7, 9].map(|byte| {
-///     AssociationMessage::ConnectionCookie(ConnectionCookie::new([byte; 16])).encode()
+///     AssociationMessage::Cookie(ConnectionCookie::new([byte; 16])).encode()
 /// });
 /// let mut received = [(0, &first[..5]), (1, &second[..]), (0, &first[5..])].into_iter();
 /// let confirms = loop {

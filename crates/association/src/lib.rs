@@ -48,7 +48,7 @@
 //! let terms =
 //!     AssociationTerms::new(AssociationProtocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
 //! let mut client = ConfirmCollector::new(CookieList::new(terms, cookies.to_vec())?, timeout);
-//! let list = AssociationMessage::CookieList(client.list().clone()).encode();
+//! let list = AssociationMessage::List(client.list().clone()).encode();
 //! server.handle_bytes(PendingConnectionId(0), &list, now)?;
 //! server.handle_bytes(PendingConnectionId(1), &list, now)?;
 //!

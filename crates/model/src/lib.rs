@@ -24,7 +24,7 @@
 //!     kappa: Some(2.0),
 //!     mu: Some(2.5),
 //!     full_rate: true,
-//!     objectives: vec![ScheduleObjective::RiskProbability],
+//!     objectives: vec![ScheduleObjective::Risk],
 //!     ..ScheduleRequirements::default()
 //! };
 //! let plan = set.plan(&PlanRequest::new(requirements.limited())?)?;

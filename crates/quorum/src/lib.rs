@@ -54,10 +54,10 @@
 //!             let answer = answer(to, &query)?.to_bytes(&group);
 //!             request.handle_answer(now, to, &answer);
 //!         }
-//!         SignRequestOutput::SignRequestEvent(SignRequestEvent::Signed(signature)) => {
+//!         SignRequestOutput::Event(SignRequestEvent::Signed(signature)) => {
 //!             assert!(group.key.public().verify(message, &signature));
 //!         }
-//!         SignRequestOutput::SignRequestEvent(_) => {}
+//!         SignRequestOutput::Event(_) => {}
 //!     }
 //! }
 //! assert!(request.is_finished());

@@ -20,8 +20,8 @@ use crate::channels::ChannelSet;
 /// let request = PlanRequest::new(ScheduleRequirements::default())?;
 /// for plan in set.pareto_front(
 ///     &request,
-///     ScheduleObjective::RiskProbability,
-///     ScheduleObjective::LossProbability,
+///     ScheduleObjective::Risk,
+///     ScheduleObjective::Loss,
 ///     5,
 /// )? {
 ///     let averages = plan?.averages;

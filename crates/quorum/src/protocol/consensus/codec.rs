@@ -116,7 +116,7 @@ impl ConsensusMessage {
         bytes
     }
 
-    /// The bytes of [`Self::DecidedValue`] with the bytes of a [`DecidedValue`].
+    /// The bytes of [`Self::Decided`] with the bytes of a [`DecidedValue`].
     pub(crate) fn committed(decided: &[u8]) -> Vec<u8> {
         [&[8], decided].concat()
     }
