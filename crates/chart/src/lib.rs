@@ -15,7 +15,7 @@
 //! };
 //! let panel = ChartPanel {
 //!     title: String::from("Rate"),
-//!     x: ChartAxis::whole("shares sent for a symbol", 1..=3),
+//!     x: ChartAxis::for_integers("shares sent for a symbol", 1..=3),
 //!     y: ChartAxis::from_zero("rate, Mbit/s", rate.values()),
 //!     curves: vec![rate],
 //! };

@@ -45,8 +45,9 @@
 //! let credential = DirectoryCredential::Shared(SharedKey::new(&[7; 32]));
 //! let requester =
 //!     DirectoryRequester::new("192.0.2.1".parse()?, DirectoryNonce::new([1; 32]), &credential);
-//! let reply = responder.answer(&requester.ask().encode(), DirectoryNonce::new([2; 32]))?;
-//! assert_eq!(requester.hear(&reply.encode())?, addresses);
+//! let request = requester.request_bytes().encode();
+//! let reply = responder.answer(&request, DirectoryNonce::new([2; 32]))?;
+//! assert_eq!(requester.verify_reply(&reply.encode())?, addresses);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

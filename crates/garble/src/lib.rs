@@ -10,10 +10,11 @@
 //! // Both come from the system's random source.
 //! let (seed, offset) = (Block::from(1), Block::from(2));
 //! let garbler = Garbler::new(GarblingScheme::HalfGates, seed, offset, circuit.shape());
-//! let mut evaluator = Evaluator::new(GarblingScheme::HalfGates, garbler.public(),
-//! circuit.shape()); // All inputs are 0 here. The evaluator gets the labels of its own by
-//! oblivious transfer. let inputs = circuit.shape().inputs(); for (input, [zero, _one]) in
-//! (0..).zip(garbler.input_pairs(0..inputs)) {
+//! let mut evaluator =
+//!     Evaluator::new(GarblingScheme::HalfGates, garbler.public(), circuit.shape());
+//! // All inputs are 0 here. The evaluator gets the labels of its own by oblivious transfer.
+//! let inputs = circuit.shape().inputs();
+//! for (input, [zero, _one]) in (0..).zip(garbler.input_pairs(0..inputs)) {
 //!     evaluator.set_input(input, zero);
 //! }
 //! let (mut here, mut there) = (PartLabelBuffer::default(), PartLabelBuffer::default());

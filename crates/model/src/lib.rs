@@ -30,7 +30,7 @@
 //! let plan = set.plan(&PlanRequest::new(requirements.limited())?)?;
 //! assert!((plan.averages.rate - 40.0).abs() < 1e-9);
 //! assert!(plan.averages.risk < 0.03);
-//! assert!(plan.optima[0].gap < 1e-9);
+//! assert!(plan.certificates[0].gap < 1e-9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

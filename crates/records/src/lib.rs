@@ -18,8 +18,8 @@
 //! let sealed = sealer.seal(&mut record).to_vec();
 //!
 //! let mut opener = RecordOpener::new(cipher, &[7; 32]);
-//! opener.space()[..sealed.len()].copy_from_slice(&sealed);
-//! opener.filled(sealed.len());
+//! opener.receive_space()[..sealed.len()].copy_from_slice(&sealed);
+//! opener.commit_received(sealed.len());
 //! assert_eq!(opener.poll(), Ok(OpenedRecord::Data));
 //! let mut data = [0; 9];
 //! let len = opener.read(&mut data);

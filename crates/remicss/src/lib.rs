@@ -37,7 +37,7 @@
 //!     });
 //!     tunnel.run()
 //! }
-//! # Ok::<(), sunder_remicss::Problems>(())
+//! # Ok::<(), sunder_remicss::ConfigProblems>(())
 //! ```
 //!
 //! The other modules are the layers of the protocol, each of which uses only those before it:

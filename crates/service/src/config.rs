@@ -22,7 +22,7 @@
 //!
 //! fn parse(text: &str) -> Result<Echo, ConfigProblems> {
 //!     read(text, KEYS, |table| {
-//!         let port = table.require("port").and_then(|port| port.whole_in(1..=65_535));
+//!         let port = table.require("port").and_then(|port| port.integer_in(1..=65_535));
 //!         let greeting = table.get("greeting").and_then(|greeting| greeting.text());
 //!         Some(Echo { port: port?, greeting: greeting.map(str::to_owned) })
 //!     })

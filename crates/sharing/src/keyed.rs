@@ -27,19 +27,19 @@
 //!
 //! ```
 //! use sunder_sharing::keyed::{KeyedHash, POINT_LEN};
-//! use sunder_sharing::{Generator, Sharing};
+//! use sunder_sharing::{RandomGenerator, SharingParameters};
 //!
 //! // Both ends derive the point from their key.
-//! let mut generator = Generator::seeded()?;
+//! let mut generator = RandomGenerator::seeded()?;
 //! let hash = KeyedHash::new(generator.array::<POINT_LEN>()?);
 //!
 //! // The last block: never zero, the length of the message, known to both ends.
 //! let message = b"a packet";
 //! let last = 1 << 63 | message.len() as u64;
 //! let protected = [&hash.tag(message, last)[..], message].concat();
-//! let shares = Sharing::xor(3)?.split(&protected, &mut generator)?;
+//! let shares = SharingParameters::xor(3)?.split(&protected, &mut generator)?;
 //!
-//! let joined = Sharing::xor(3)?.join(&shares)?;
+//! let joined = SharingParameters::xor(3)?.join(&shares)?;
 //! let (tag, message) = joined.split_first_chunk().ok_or("too short")?;
 //! hash.verify(message, last, *tag)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -18,7 +18,7 @@
 //! use sunder_sim::{SimulatedNetwork, SimulationEvent};
 //!
 //! let mut network = SimulatedNetwork::<()>::new(7);
-//! let link = network.link(Duration::from_millis(5), Duration::from_millis(20));
+//! let link = network.add_link(Duration::from_millis(5), Duration::from_millis(20));
 //! network.send_stream(link, b"hello");
 //! let mut received = Vec::new();
 //! while let Some(SimulationEvent::Arrived { bytes, .. }) = network.next_event() {

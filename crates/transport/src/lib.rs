@@ -10,13 +10,13 @@
 //! use std::io::{Read, Write};
 //!
 //! use sunder_transport::{
-//!     ConnectionOptions, ConnectionSecurity, TcpTransportListener, connect, random_identity,
+//!     ConnectionOptions, ConnectionSecurity, Listener, connect, random_identity,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let security = ConnectionSecurity::open(random_identity()?);
 //! let key = security.public_key().unwrap();
-//! let listener = TcpTransportListener::bind("127.0.0.1:0", &ConnectionOptions::new(security))?;
+//! let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security))?;
 //! let address = listener.local_addr().to_string();
 //!
 //! let other = std::thread::spawn(move || {

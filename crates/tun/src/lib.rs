@@ -2,8 +2,8 @@
 //! network card would split into packets.
 //!
 //! ```text
-//! kernel ─▶ Device::read ─▶ Segments   packets, one by one ─▶ a tunnel
-//! kernel ◀─ Device::write ◀─ Coalescer packets, one by one ◀─ a tunnel
+//! kernel ─▶ Device::read ─▶ FrameSegments   packets, one by one ─▶ a tunnel
+//! kernel ◀─ Device::write ◀─ PacketCoalescer packets, one by one ◀─ a tunnel
 //! kernel ◀─▶ Device ◀─▶ Frame          superpackets whole, or parts of them: an emulated link
 //! ```
 //!
@@ -16,7 +16,7 @@
 //! into bytes.
 //!
 //! ```
-//! use sunder_tun::{Checksum, Coalescer, Segments, Superpacket, VIRTIO_HEADER_LEN};
+//! use sunder_tun::{ChecksumState, PacketCoalescer, FrameSegments, Superpacket, VIRTIO_HEADER_LEN};
 //!
 //! // What `TunDevice::read` gives for a superpacket of UDP with 5 payloads of 100 bytes.
 //! let mut frame = vec![1, 5, 28, 0, 100, 0, 20, 0, 6, 0];
@@ -24,31 +24,31 @@
 //! frame.extend([0x1b, 0x58, 0x1b, 0x59, 1, 252, 0x16, 0x22]);
 //! frame.extend([7; 500]);
 //!
-//! let segments = Segments::parse(&frame).expect("an IP packet");
+//! let segments = FrameSegments::parse(&frame).expect("an IP packet");
 //! let mut packets = vec![Vec::new(); segments.count()];
 //! for (index, packet) in packets.iter_mut().enumerate() {
 //!     segments.append(index, packet);
 //! }
 //! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128; 5]);
-//! assert_eq!(segments.checksum(), Checksum::Partial);
+//! assert_eq!(segments.checksum(), ChecksumState::Partial);
 //!
 //! // The other way round, for `TunDevice::write`.
 //! let mut superpackets: Vec<Vec<u8>> = Vec::new();
 //! let mut write = |superpacket: &Superpacket<'_>| {
 //!     superpackets.push(superpacket.slices().iter().flat_map(|slice| slice.to_vec()).collect());
 //! };
-//! let mut coalescer = Coalescer::new(true);
+//! let mut coalescer = PacketCoalescer::new(true);
 //! for packet in &packets {
 //!     coalescer.push(packet, segments.checksum(), &mut write)?;
 //! }
 //! coalescer.flush(&mut write);
 //! assert_eq!(superpackets.len(), 1);
 //! assert_eq!(superpackets[0][VIRTIO_HEADER_LEN..], frame[VIRTIO_HEADER_LEN..]);
-//! # Ok::<(), sunder_tun::PushError>(())
+//! # Ok::<(), sunder_tun::CoalesceError>(())
 //! ```
 //!
 //! ```
-//! use sunder_tun::{Coalescer, Segments};
+//! use sunder_tun::{PacketCoalescer, FrameSegments};
 //!
 //! // A frame: the virtio header (the kernel's struct of the same name), then a superpacket. This
 //! // one has three UDP datagrams of 100 bytes from 10.0.0.1 to 10.0.0.2, with partial checksums.
@@ -60,7 +60,7 @@
 //! let frame = [&virtio, &ip[..], &udp, &[42; 300]].concat();
 //!
 //! // Towards the tunnel: a superpacket becomes packets.
-//! let segments = Segments::parse(&frame).ok_or("too short")?;
+//! let segments = FrameSegments::parse(&frame).ok_or("too short")?;
 //! let packets: Vec<Vec<u8>> = (0..segments.count())
 //!     .map(|index| {
 //!         let mut packet = Vec::new();
@@ -71,7 +71,7 @@
 //! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128, 128, 128]);
 //!
 //! // From the tunnel: packets become a superpacket, for `TunDevice::write`.
-//! let (mut coalescer, mut written) = (Coalescer::new(true), Vec::new());
+//! let (mut coalescer, mut written) = (PacketCoalescer::new(true), Vec::new());
 //! let mut write = |superpacket: &sunder_tun::Superpacket<'_>| {
 //!     written.push(superpacket.slices().iter().map(|slice| slice.len()).sum::<usize>());
 //! };

@@ -13,14 +13,14 @@
 //! are public; the bytes are multiplied by the kernels of crate `sharing`.
 //!
 //! ```
-//! use sunder_burst::repair::{Decoder, Encoder, count};
+//! use sunder_burst::repair::{RepairDecoder, RepairEncoder, count};
 //!
 //! // One loss in 100: how many repair packets for 8 packets, to fail once in 1,000 times?
 //! let m = count(8, 0.01, 1e-3);
 //! assert_eq!(m, 2);
 //!
-//! let mut encoder = Encoder::new(8, m);
-//! let mut decoder = Decoder::new(8, m, 100);
+//! let mut encoder = RepairEncoder::new(8, m);
+//! let mut decoder = RepairDecoder::new(8, m, 100);
 //! for index in 0..8 {
 //!     let packet = [index as u8; 100];
 //!     encoder.add(index, &packet);
