@@ -165,7 +165,7 @@ impl TransferProgress {
                 silence.as_secs_f64()
             )),
             FileTransferEvent::Slow { transport, rate, by } => console::note(&format!(
-                "{transport} carries only {:.1} Mbit/s of what its path can: continuing by {by}",
+                "{transport} is slow, {:.1} Mbit/s: continuing by {by}",
                 rate * 8e-6
             )),
             FileTransferEvent::Broken { error, pause } => {
