@@ -83,7 +83,7 @@ figures: setup-lab
 	$(CARGO) build --release --locked --package sunder-sabul --example peer
 	mkdir -p target/lab
 	cp target/release/examples/peer target/lab/sabul-peer
-	g++ -O2 -w -o target/lab/libudt-peer crates/sabul/tests/libudt/peer.cpp -ludt -lpthread
+	g++ -O2 -w -o target/lab/libudt-peer crates/transport/sabul/tests/libudt/peer.cpp -ludt -lpthread
 	$(CARGO) build --release --locked --manifest-path crates/lab/quinn-peer/Cargo.toml --target-dir target/quinn-peer
 	cp target/quinn-peer/release/quinn-peer target/lab
 	PATH=$$PWD/target/lab:$$PATH MINUTES=$(MINUTES) scripts/figures $(FIGURES)

@@ -1,6 +1,7 @@
 """The modules of the workspace's crates without their tests, for the checks in this folder."""
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,8 +19,11 @@ CHILD = re.compile(r"\bmod (\w+)\s*;")
 
 def crates():
     """The folders of the crates, those of `bindings/` last."""
-    found = [sorted(ROOT.glob(f"{of}/*/Cargo.toml")) for of in ("crates", "bindings")]
-    return [manifest.parent for manifests in found for manifest in manifests]
+    members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
+    excluded = {ROOT / folder for folder in members["exclude"]} - {ROOT / "bindings/python"}
+    found = [sorted(ROOT.glob(f"{of}/Cargo.toml")) for of in ("crates/*/*", "bindings/*")]
+    all_folders = [manifest.parent for manifests in found for manifest in manifests]
+    return [folder for folder in all_folders if folder not in excluded]
 
 
 def modules(crate):

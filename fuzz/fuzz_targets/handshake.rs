@@ -12,7 +12,7 @@ use sunder_association::{
     SharingScheme, TermsPolicy,
 };
 
-#[path = "../../crates/association/tests/all/driver.rs"]
+#[path = "../../crates/channels/association/tests/all/driver.rs"]
 mod driver;
 use driver::{Client, ClientEvent};
 

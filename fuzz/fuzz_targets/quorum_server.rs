@@ -24,7 +24,7 @@ use quorum::server::{
     GroupStart, QuorumServer, QuorumServerEvent, QuorumServerOutput, QuorumServerSettings,
     SavedServerState, SavedStateChange, SigningTimeouts,
 };
-use sharing::RandomGenerator;
+use random::RandomGenerator;
 
 static FILES: LazyLock<Vec<QuorumShareFile>> = LazyLock::new(share_files);
 

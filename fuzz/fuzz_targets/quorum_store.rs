@@ -25,7 +25,7 @@ use quorum::server::{
 };
 use quorum::store::{MasterKey, QuorumStore, audit};
 use rusqlite::Connection;
-use sharing::RandomGenerator;
+use random::RandomGenerator;
 use tempfile::TempDir;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;

@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use micss::incoming::{IncomingRecords, SEED_LEN};
 use micss::outgoing::OutgoingRecords;
 use micss::record::MicssRecordKind;
-use sharing::{RandomGenerator, SharingParameters};
+use random::RandomGenerator;
+use sharing::SharingParameters;
 
 #[derive(Arbitrary, Debug)]
 struct Input {

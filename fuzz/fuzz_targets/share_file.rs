@@ -6,7 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use sharing::file::{
     HEADER_LEN, SEGMENT_LEN, ShareFileDecoder, ShareFileEncoder, ShareFileHeader, select_split,
 };
-use sharing::{RandomGenerator, SharingParameters, tamper};
+use random::RandomGenerator;
+use sharing::{SharingParameters, tamper};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -1,0 +1,363 @@
+//! The share file: how one share of a file of any length is written down. Bytes in, bytes out; the
+//! layout is in `docs/formats/share.md`.
+//!
+//! A file is split in *segments* of [`SEGMENT_LEN`] bytes, the last of which is shorter, and be it
+//! empty. Each is protected by a [`tamper`] code of its own and shared together with it. Under the
+//! code are also the split's parameters and the segment's index; that a segment is the last shows
+//! in its length, which the code covers as well. So an attacker who has read fewer than `k` shares,
+//! and changes or invents fewer than `k`, cannot change, swap, drop or append segments without
+//! being noticed, nor mix those of two splits. An attacker who does more can: there is no key here,
+//! so nothing tells `k` invented shares from `k` true ones.
+//!
+//! A share file is a [`ShareFileHeader`], then its share of every segment. Neither an
+//! [`ShareFileEncoder`] nor a [`ShareFileDecoder`] holds a secret; they hold the position.
+
+mod header;
+
+pub use header::{
+    HEADER_LEN, SEGMENT_LEN, ShareFileHeader, ShareFileHeaderError, SplitId, SplitParameters,
+    SplitSelectionError, select_split,
+};
+
+use header::{MAGIC, parameters};
+
+use crate::locate::{ShareErrorLocationError, ShareErrorLocator};
+use crate::scheme::SharingParameters;
+use crate::split::{Joiner, ShareJoinError, ShareSplitError, Splitter};
+use crate::tamper;
+use random::{RandomError, RandomGenerator};
+
+/// The length of the longest segment with its tamper code: also that of each share of it.
+pub const PROTECTED_LEN: usize = tamper::OVERHEAD + SEGMENT_LEN;
+
+/// The length of what is under a segment's code besides its bytes.
+const CONTEXT_LEN: usize = MAGIC.len() + 4 + 16 + 8;
+
+/// What is under the tamper code of a segment besides its bytes.
+fn context(sharing: SharingParameters, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
+    let mut bytes = [0; CONTEXT_LEN];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&parameters(sharing));
+    bytes[12..28].copy_from_slice(&id.0);
+    bytes[28..].copy_from_slice(&index.to_be_bytes());
+    bytes
+}
+
+/// A segment could not be encoded.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum ShareFileEncodeError {
+    /// The buffer has no room for the code, or more than a segment in it.
+    #[error("a buffer of {0} bytes holds no segment")]
+    WrongLength(usize),
+    /// A segment came after one that was shorter, which is the last.
+    #[error("a segment after the last")]
+    AfterLast,
+    /// The buffers for the shares do not fit, or there were no random bytes.
+    #[error(transparent)]
+    Split(#[from] ShareSplitError),
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// Turns the segments of one secret into shares of them, in order.
+pub struct ShareFileEncoder {
+    splitter: Splitter,
+    id: SplitId,
+    segments: u64,
+    length: u64,
+    ended: bool,
+}
+
+impl ShareFileEncoder {
+    /// An encoder at the beginning of a new split.
+    ///
+    /// # Errors
+    /// When there are no random bytes for the identifier.
+    pub fn new(
+        sharing: SharingParameters,
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, RandomError> {
+        let splitter = Splitter::new(sharing);
+        Ok(Self { splitter, id: SplitId(generator.array()?), segments: 0, length: 0, ended: false })
+    }
+
+    /// Turns the next segment into shares, which are in the order of their coordinates and each as
+    /// long as `segment`. That has [`tamper::OVERHEAD`] bytes of room, which are overwritten, then
+    /// [`SEGMENT_LEN`] bytes of the secret, or fewer in the last segment only.
+    ///
+    /// # Errors
+    /// When a length is wrong, the last segment was there already, or there are no random bytes.
+    /// The position is then unchanged, and the buffers hold nothing of use.
+    pub fn encode(
+        &mut self,
+        segment: &mut [u8],
+        shares: &mut [&mut [u8]],
+        generator: &mut RandomGenerator,
+    ) -> Result<(), ShareFileEncodeError> {
+        let len = segment.len();
+        if self.ended {
+            return Err(ShareFileEncodeError::AfterLast);
+        }
+        if len > PROTECTED_LEN {
+            return Err(ShareFileEncodeError::WrongLength(len));
+        }
+        let (code, payload) = segment
+            .split_first_chunk_mut::<{ tamper::OVERHEAD }>()
+            .ok_or(ShareFileEncodeError::WrongLength(len))?;
+        let context = context(self.splitter.sharing(), self.id, self.segments);
+        tamper::protect_into(code, &[&context, payload], generator)?;
+        let added = payload.len();
+        self.splitter.split(segment, shares, generator)?;
+        self.segments += 1;
+        self.length += added as u64;
+        self.ended = added < SEGMENT_LEN;
+        Ok(())
+    }
+
+    /// What was split, once the last segment is encoded: the one that is not full.
+    pub fn finish(&self) -> Option<SplitParameters> {
+        let (sharing, id, length) = (self.splitter.sharing(), self.id, self.length);
+        self.ended.then_some(SplitParameters::new(sharing, id, length))
+    }
+}
+
+/// A segment could not be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShareFileDecodeError {
+    /// A number, a length or a coordinate is wrong, or all segments were decoded already.
+    #[error(transparent)]
+    Shares(#[from] ShareJoinError),
+    /// There are exactly as many shares as are needed, and what they join to was changed.
+    #[error(transparent)]
+    Tampered(#[from] tamper::TamperedMessage),
+    /// There are more shares than are needed, and no choice of them joins to what was split, or
+    /// two fit that differ.
+    #[error(transparent)]
+    Locate(ShareErrorLocationError),
+}
+
+/// Turns shares of the segments of one secret back into it, in order.
+pub struct ShareFileDecoder {
+    split: SplitParameters,
+    joiner: Joiner,
+    locator: ShareErrorLocator,
+    index: u64,
+}
+
+impl ShareFileDecoder {
+    /// A decoder at the beginning of a split.
+    pub fn new(split: SplitParameters) -> Self {
+        let (joiner, locator) =
+            (Joiner::new(split.sharing()), ShareErrorLocator::new(split.sharing()));
+        Self { split, joiner, locator, index: 0 }
+    }
+
+    /// How long each share of the next segment is, and the segment with its code. `None` when
+    /// there are no more segments.
+    pub fn next_len(&self) -> Option<usize> {
+        let position = self.index.checked_mul(SEGMENT_LEN as u64)?;
+        let rest = self.split.length().checked_sub(position)?;
+        let payload = usize::try_from(rest).map_or(SEGMENT_LEN, |rest| rest.min(SEGMENT_LEN));
+        Some(tamper::OVERHEAD + payload)
+    }
+
+    /// Where in the secret the next segment begins; its length when there are no more.
+    pub fn position(&self) -> u64 {
+        self.index.saturating_mul(SEGMENT_LEN as u64).min(self.split.length())
+    }
+
+    /// Joins and checks the next segment: [`tamper::OVERHEAD`] bytes of code, then bytes that are
+    /// of the secret. `shares[i]` is the share with the coordinate `coordinates[i]`; there are at
+    /// least `k`. Returns which of them are wrong in this segment, in no particular order. With
+    /// exactly `k` shares none can be; with more, see [`correct_with`](crate::locate::correct_with)
+    /// for how far the *names* are to be trusted.
+    ///
+    /// The bytes are those that were split if fewer than `k` of the shares given are changed or
+    /// invented, by an attacker who has read fewer than `k`.
+    ///
+    /// # Errors
+    /// When the arguments do not fit, too many shares are wrong, or two choices of them join to
+    /// different segments that both fit. The position is then unchanged, and `segment` holds
+    /// nothing of use.
+    pub fn decode(
+        &mut self,
+        coordinates: &[u8],
+        shares: &[&[u8]],
+        segment: &mut [u8],
+    ) -> Result<Vec<u8>, ShareFileDecodeError> {
+        if self.next_len() != Some(segment.len()) {
+            return Err(ShareJoinError::WrongLength.into());
+        }
+        let sharing = self.split.sharing();
+        let context = context(sharing, self.split.id(), self.index);
+        let wrong = if shares.len() > usize::from(sharing.threshold()) {
+            let accept = |segment: &[u8]| verify(segment, &context).is_ok();
+            let found = self.locator.correct_with(coordinates, shares, segment, accept);
+            found.map_err(ShareFileDecodeError::Locate)?
+        } else {
+            self.joiner.join(coordinates, shares, segment)?;
+            verify(segment, &context)?;
+            Vec::new()
+        };
+        self.index += 1;
+        Ok(wrong)
+    }
+}
+
+/// Checks a segment's code, which comes first in it.
+fn verify(segment: &[u8], context: &[u8]) -> Result<(), tamper::TamperedMessage> {
+    let (code, payload) = segment.split_first_chunk().ok_or(tamper::TamperedMessage)?;
+    tamper::verify(code, &[context, payload])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Writes whole share files, as a shell would.
+    fn encode(sharing: SharingParameters, secret: &[u8]) -> Vec<Vec<u8>> {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let mut encoder = ShareFileEncoder::new(sharing, &mut generator).unwrap();
+        let mut files = vec![Vec::new(); sharing.shares().into()];
+        let mut rest = secret;
+        while encoder.finish().is_none() {
+            let payload = rest.split_off(..rest.len().min(SEGMENT_LEN)).unwrap();
+            let mut segment = [&[0; tamper::OVERHEAD], payload].concat();
+            let mut shares = vec![vec![0; segment.len()]; files.len()];
+            let mut buffers: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
+            encoder.encode(&mut segment, &mut buffers, &mut generator).unwrap();
+            files.iter_mut().zip(shares).for_each(|(file, share)| file.extend(share));
+        }
+        let split = encoder.finish().unwrap();
+        let headers = split.headers().map(|header| header.encode());
+        headers.zip(files).map(|(header, body)| [&header, &body[..]].concat()).collect()
+    }
+
+    /// Reads whole share files, as a shell would. Also returns the shares that were wrong.
+    fn decode(files: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), ShareFileDecodeError> {
+        let headers: Vec<ShareFileHeader> =
+            files.iter().map(|file| ShareFileHeader::parse(file).unwrap()).collect();
+        let coordinates: Vec<u8> = headers.iter().map(ShareFileHeader::coordinate).collect();
+        let mut decoder = ShareFileDecoder::new(select_split(&headers).unwrap());
+        let (mut secret, mut wrong, mut at) = (Vec::new(), Vec::new(), HEADER_LEN);
+        while let Some(len) = decoder.next_len() {
+            let shares: Option<Vec<&[u8]>> = files.iter().map(|f| f.get(at..at + len)).collect();
+            let shares = shares.ok_or(ShareFileDecodeError::Shares(ShareJoinError::WrongLength))?;
+            let mut segment = vec![0; len];
+            wrong.extend(decoder.decode(&coordinates, &shares, &mut segment)?);
+            secret.extend_from_slice(&segment[tamper::OVERHEAD..]);
+            at += len;
+        }
+        Ok((secret, wrong))
+    }
+
+    const WHOLE: usize = SEGMENT_LEN;
+
+    #[test]
+    fn every_length_comes_back() {
+        let sharings =
+            [SharingParameters::xor(1), SharingParameters::xor(3), SharingParameters::shamir(1, 2)];
+        for sharing in
+            sharings.into_iter().chain([SharingParameters::shamir(2, 3)]).map(Result::unwrap)
+        {
+            for len in [0, 1, 15, WHOLE - 1, WHOLE, WHOLE + 1, 3 * WHOLE] {
+                let secret: Vec<u8> = (0..251).cycle().take(len).collect();
+                let files = encode(sharing, &secret);
+                let enough = usize::from(sharing.threshold());
+                for count in enough..=files.len() {
+                    let given: Vec<&[u8]> = files.iter().take(count).map(Vec::as_slice).collect();
+                    assert_eq!(decode(&given).unwrap(), (secret.clone(), vec![]));
+                }
+                // One share is as long as the other, and as the documentation says.
+                let segments = len / WHOLE + 1;
+                assert_eq!(files[0].len(), HEADER_LEN + 32 * segments + len);
+            }
+        }
+    }
+
+    #[test]
+    fn segments_cannot_be_moved_dropped_or_joined_with_another_splits() {
+        let sharing = SharingParameters::shamir(2, 2).unwrap();
+        let secret = vec![0; 2 * WHOLE + 9];
+        let [first, second] = [(); 2].map(|()| encode(sharing, &secret));
+        let cut = |file: &[u8], parts: &[(usize, usize)], length: u64| {
+            let mut header = *file.first_chunk::<HEADER_LEN>().unwrap();
+            header[29..].copy_from_slice(&length.to_be_bytes());
+            let body = &file[HEADER_LEN..];
+            let parts = parts.iter().flat_map(|&(start, end)| &body[start..end]);
+            header.iter().chain(parts).copied().collect::<Vec<u8>>()
+        };
+        let (a, b, end) = (PROTECTED_LEN, 2 * PROTECTED_LEN, 2 * PROTECTED_LEN + 32 + 9);
+        let len = secret.len() as u64;
+        let swapped = [(a, b), (0, a), (b, end)];
+        let dropped = [(0, a), (b, end)];
+        let doubled = [(0, a), (0, a), (b, end)];
+        let shortened = [(0, a), (a, end)];
+        for (parts, length) in [
+            (&swapped[..], len),
+            (&dropped[..], len - WHOLE as u64),
+            (&doubled[..], len),
+            (&shortened[..], len - 1),
+            (&shortened[..], WHOLE as u64 + 9),
+            (&shortened[..], 2 * WHOLE as u64),
+        ] {
+            let files: Vec<Vec<u8>> = first.iter().map(|file| cut(file, parts, length)).collect();
+            let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+            assert_eq!(
+                decode(&files),
+                Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage))
+            );
+        }
+        // A share of another split, under this one's header.
+        let mixed = [&first[1][..HEADER_LEN], &second[1][HEADER_LEN..]].concat();
+        assert_eq!(
+            decode(&[&first[0], &mixed]),
+            Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage))
+        );
+    }
+
+    #[test]
+    fn nothing_follows_the_last_segment() {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let mut encoder =
+            ShareFileEncoder::new(SharingParameters::xor(1).unwrap(), &mut generator).unwrap();
+        let mut encode = |len: usize| {
+            let (mut segment, mut share) = (vec![0; len], vec![0; len]);
+            encoder.encode(&mut segment, &mut [&mut share], &mut generator)
+        };
+        assert!(matches!(encode(31), Err(ShareFileEncodeError::WrongLength(31))));
+        assert!(matches!(encode(PROTECTED_LEN + 1), Err(ShareFileEncodeError::WrongLength(_))));
+        assert!(encode(PROTECTED_LEN).is_ok());
+        assert!(encode(PROTECTED_LEN - 1).is_ok());
+        assert!(matches!(encode(32), Err(ShareFileEncodeError::AfterLast)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_to_one_of_two_shares_is_noticed(at in HEADER_LEN..269, flip in 1u8..) {
+            let mut files = encode(SharingParameters::shamir(2, 3).unwrap(), &[5; 200]);
+            files[1][at] ^= flip;
+            let noticed = Err(ShareFileDecodeError::Tampered(tamper::TamperedMessage));
+            prop_assert_eq!(decode(&[&files[0], &files[1]]), noticed);
+            let corrected = Ok((vec![5; 200], vec![2]));
+            prop_assert_eq!(decode(&[&files[0], &files[1], &files[2]]), corrected);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_without_a_panic(
+            length in any::<u64>(),
+            bodies in vec(vec(any::<u8>(), 0..200), 1..4),
+        ) {
+            let split = SplitParameters::new(SharingParameters::shamir(2, 3).unwrap(), SplitId([1; 16]), length);
+            let mut decoder = ShareFileDecoder::new(split);
+            let coordinates: Vec<u8> = (1..).take(bodies.len()).collect();
+            let shares: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
+            let mut segment = vec![0; shares[0].len()];
+            prop_assert!(decoder.decode(&coordinates, &shares, &mut segment).is_err());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The configurations of a client and of a server, read from TOML and checked in full.
+
+pub(crate) mod intercept;
+mod parse;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use directory::config::{DirectoryClientConfig, DirectoryServerConfig};
+use random::RandomSource;
+
+use crate::protocol::allow::AllowedService;
+use crate::protocol::on_lost_channel::LostChannelAction;
+use crate::protocol::target::ServiceTarget;
+use intercept::InterceptConfig;
+
+pub use parse::{CLIENT_KEYS, SERVER_KEYS};
+
+/// Whether changes on the channels are detected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Integrity {
+    /// Every record carries the tamper code.
+    #[default]
+    TamperCode,
+    /// No tamper code, as in the paper: an attacker who changes one channel changes the stream
+    /// unnoticed.
+    None,
+}
+
+/// One channel, as a client's configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StreamChannelConfig {
+    /// The server's address on this channel.
+    pub server: SocketAddr,
+    /// The local address to use, which selects the network on many hosts.
+    pub source: Option<IpAddr>,
+    /// The network device to use.
+    pub device: Option<String>,
+    /// What the client sends before the handshake, where the server's port is one of several
+    /// protocols ([`Handle::hand_over`](crate::server::MicssServerHandle::hand_over)); empty from a
+    /// file.
+    pub preamble: &'static [u8],
+    /// The longest segment of TCP, in bytes; `None`, as from a file: the system's. For paths that
+    /// lose longer packets and do not say so.
+    pub max_segment: Option<u32>,
+}
+
+/// A server, as a client's configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteServerConfig {
+    /// Its channels: 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
+    pub channels: Vec<StreamChannelConfig>,
+    /// The threshold k: the number of channels that a stream needs, and from which an eavesdropper
+    /// learns everything. If it is the number of channels, sharing is by XOR. Otherwise it is by
+    /// Shamir's scheme, and a stream continues while k channels are left.
+    pub threshold: u8,
+}
+
+/// A peer with channels of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// The addresses to which applications connect, at least one.
+    pub addresses: Vec<IpAddr>,
+    /// Its channels.
+    pub remote: RemoteServerConfig,
+}
+
+/// An uplink of this host, for channels to peers whose addresses come from the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UplinkConfig {
+    /// The local address to use.
+    pub source: Option<IpAddr>,
+    /// The network device to use.
+    pub device: Option<String>,
+}
+
+/// A local port that is connected to one service behind the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortForward {
+    /// The local address for applications.
+    pub listen: SocketAddr,
+    /// The service.
+    pub target: ServiceTarget,
+}
+
+/// A client's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MicssClientConfig {
+    /// The server for all destinations that are no peer's address, if there is one.
+    pub gateway: Option<RemoteServerConfig>,
+    /// The peers with channels of their own. No address belongs to two of them.
+    pub peers: Vec<PeerConfig>,
+    /// The directory, from which the channels to other peers are known or learnt.
+    pub directory: Option<DirectoryClientConfig>,
+    /// The uplinks of the channels to peers in the directory: the first channel leaves by the first
+    /// uplink, and so on. Further channels leave by the route to their address.
+    pub uplinks: Vec<UplinkConfig>,
+    /// The directory of the configuration, to which the names of files are relative.
+    pub config_dir: PathBuf,
+    /// The address of the SOCKS5 listener.
+    pub socks: Option<SocketAddr>,
+    /// Fixed forwards.
+    pub forwards: Vec<PortForward>,
+    /// The connections that the kernel hands over.
+    pub intercept: Option<InterceptConfig>,
+    /// Whether changes are detected.
+    pub integrity: Integrity,
+    /// The source of random bytes for shares.
+    pub rng: RandomSource,
+    /// The largest number of streams at a time.
+    pub max_streams: usize,
+    /// The connections that are kept ready for new streams.
+    pub pool: ConnectionPoolConfig,
+    /// What happens to streams when a channel is lost.
+    pub lost_channel: LostChannelPolicy,
+}
+
+/// The connections that a client keeps ready for new streams: sets of one connection for each
+/// channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionPoolConfig {
+    /// The number of sets that are connected in advance.
+    pub size: usize,
+    /// The largest number of sets that are kept, including those of finished streams.
+    pub keep: usize,
+    /// The time for which a set is kept.
+    pub idle: Duration,
+}
+
+/// What happens to streams that need a lost channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostChannelPolicy {
+    /// New streams.
+    pub new_streams: LostChannelAction,
+    /// How long running streams wait for the channel to come back, and new ones if they wait.
+    pub timeout: Duration,
+}
+
+/// A server's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MicssServerConfig {
+    /// The addresses to listen on, one for each channel.
+    pub listen: Vec<SocketAddr>,
+    /// The services that clients may ask for.
+    pub allow: Vec<AllowedService>,
+    /// Where the server connects for whatever service a client may ask for; from a file, to the
+    /// service itself.
+    pub service: Option<SocketAddr>,
+    /// The integrity that clients must use at least: with `None`, they may leave out the tamper
+    /// code.
+    pub integrity: Integrity,
+    /// The source of random bytes for shares.
+    pub rng: RandomSource,
+    /// The smallest threshold of a stream that is accepted.
+    pub min_channels: u8,
+    /// The largest number of streams at a time.
+    pub max_streams: usize,
+    /// The largest number of channels of a stream.
+    pub max_channels: u8,
+    /// How long streams wait for a lost channel that they need.
+    pub lost_channel_timeout: Duration,
+    /// The largest number of connections without an open stream.
+    pub max_waiting: usize,
+    /// The largest memory for the records of open streams, in bytes.
+    pub max_memory: u64,
+    /// What the directory answers about this server's addresses.
+    pub directory: Option<DirectoryServerConfig>,
+    /// The directory of the configuration, to which the names of files are relative.
+    pub config_dir: PathBuf,
+}
+
+impl MicssClientConfig {
+    /// All servers in it, the gateway first.
+    pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
+        self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_channels_are_allowed_as_there_are_listeners() {
+        let parse = |listeners: usize, more: &str| {
+            let listen = vec!["\"127.0.0.1:0\""; listeners].join(", ");
+            let parsed =
+                MicssServerConfig::from_toml(&format!("listen = [{listen}]\nallow = []\n{more}"));
+            parsed.map(|config| config.max_channels).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse(3, ""), Ok(3));
+        assert_eq!(parse(1, ""), Ok(2), "as many as are needed");
+        assert_eq!(parse(1, "max_channels = 5"), Ok(5));
+        assert_eq!(parse(3, "min_channels = 4"), Ok(4));
+        for wrong in ["max_channels = 1", "max_channels = 17", "min_channels = 3\nmax_channels = 2"]
+        {
+            assert!(parse(2, wrong).unwrap_err().starts_with("max_channels = "), "{wrong}");
+        }
+    }
+}

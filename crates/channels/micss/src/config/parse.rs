@@ -1,0 +1,364 @@
+//! Reads the configurations of a client and of a server, and checks them in full.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use directory::config::{DirectoryClientConfig, DirectoryServerConfig};
+use random::RandomSource;
+use service::config::{
+    ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
+};
+
+use super::intercept::InterceptConfig;
+use super::{
+    ConnectionPoolConfig, Integrity, LostChannelPolicy, MicssClientConfig, MicssServerConfig,
+    PeerConfig, PortForward, RemoteServerConfig, StreamChannelConfig, UplinkConfig,
+};
+use crate::MAX_CHANNELS;
+use crate::protocol::on_lost_channel::LostChannelAction;
+use crate::protocol::target::ServiceTargetError;
+
+/// The keys of a client's configuration.
+pub const CLIENT_KEYS: ConfigKeys = ConfigKeys(&[CLIENT, directory::config::CLIENT_KEYS]);
+
+/// The keys of a server's configuration.
+pub const SERVER_KEYS: ConfigKeys = ConfigKeys(&[SERVER, directory::config::SERVER_KEYS]);
+
+const CLIENT: &[ConfigKey] = &[
+    key("", "socks", "\"127.0.0.1:1080\""),
+    key("", "forward", "[{ listen = \"127.0.0.1:8080\", target = \"localhost:80\" }]"),
+    key("forward", "listen", "\"127.0.0.1:8080\""),
+    key("forward", "target", "\"localhost:80\""),
+    key("", "intercept", "\"tcp dport { 80, 443 }\""),
+    key("", "intercept_port", "522"),
+    key("", "intercept_from", "[\"eth0\"]"),
+    key("", "intercept_refuse", "[\"quic\", \"dns\"]"),
+    key("", "channel", "[{ server = \"192.0.2.10:7000\" }]"),
+    key("channel", "server", "\"192.0.2.10:7000\""),
+    key("channel", "source", "\"192.0.2.20\""),
+    key("channel", "device", "\"wlan0\""),
+    key("", "threshold", "2"),
+    key(
+        "",
+        "peer",
+        "[{ addresses = [\"203.0.113.1\"], channel = [{ server = \"203.0.113.1:7000\" }] }]",
+    ),
+    key("peer", "addresses", "[\"203.0.113.1\"]"),
+    key("peer", "channel", "[{ server = \"203.0.113.1:7000\" }]"),
+    key("peer", "threshold", "2"),
+    key("peer.channel", "server", "\"203.0.113.1:7000\""),
+    key("peer.channel", "source", "\"192.0.2.20\""),
+    key("peer.channel", "device", "\"wlan0\""),
+    key("", "uplink", "[{ device = \"wlan0\" }]"),
+    key("uplink", "source", "\"192.0.2.20\""),
+    key("uplink", "device", "\"wlan0\""),
+    key("", "integrity", "\"tamper-code\""),
+    key("", "rng", "\"seeded\""),
+    key("", "max_streams", "4096"),
+    key("", "on_lost_channel", "\"fail\""),
+    key("", "lost_channel_timeout_s", "90"),
+    key("", "pool", "{ size = 4 }"),
+    key("pool", "size", "4"),
+    key("pool", "keep", "64"),
+    key("pool", "idle_s", "60"),
+];
+
+const SERVER: &[ConfigKey] = &[
+    key("", "listen", "[\"192.0.2.10:7000\", \"198.51.100.10:7000\"]"),
+    key("", "allow", "[\"localhost:80\"]"),
+    key("", "min_channels", "2"),
+    key("", "integrity", "\"tamper-code\""),
+    key("", "rng", "\"seeded\""),
+    key("", "max_streams", "4096"),
+    key("", "lost_channel_timeout_s", "90"),
+    key("", "max_channels", "3"),
+    key("", "max_waiting", "8192"),
+    key("", "max_memory_mib", "512"),
+];
+
+/// The default port of intercepted connections. The MICSS paper has 6522 (III-B). But any user of
+/// the host can listen on that port while the client does not run, and then the client cannot
+/// start.
+const INTERCEPT_PORT: u16 = 522;
+
+impl MicssClientConfig {
+    /// Reads a client's configuration: one of `socks`, `forward` and `intercept` at least, and the
+    /// channels of a server or of peers. [`CLIENT_KEYS`] has an example of each key;
+    /// `docs/guides/micss.md` describes them.
+    ///
+    /// # Errors
+    /// When the text is no such configuration: all its problems.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
+        read(text, CLIENT_KEYS, client)
+    }
+}
+
+impl MicssServerConfig {
+    /// Reads a server's configuration: `listen`, an address on each channel, and `allow`, the
+    /// services that clients may ask for. [`SERVER_KEYS`] has an example of each key;
+    /// `docs/guides/micss.md` describes them.
+    ///
+    /// # Errors
+    /// When the text is no such configuration: all its problems.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
+        read(text, SERVER_KEYS, server)
+    }
+}
+
+fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
+    let integrity = integrity(table);
+    let has_others = table.count("peer") > 0 || table.has("directory");
+    let is_gateway = !has_others || table.count("channel") > 0 || table.has("threshold");
+    let gateway = is_gateway.then(|| gateway(table, integrity));
+    let directory = table.get("directory").map(|it| DirectoryClientConfig::read(&it.table()?));
+    if !["socks", "forward", "intercept"].iter().any(|name| has_entrance(table, name)) {
+        let fix = "set `socks` or `intercept`, or add a [[forward]]";
+        table.refuse("nothing to listen on", fix);
+    }
+    Some(MicssClientConfig {
+        peers: peers(table, integrity),
+        uplinks: table.tables("uplink").iter().map(uplink).collect(),
+        config_dir: PathBuf::new(),
+        socks: table.get("socks").and_then(|socks| socks.parsed()),
+        forwards: table.tables("forward").iter().filter_map(forward).collect(),
+        intercept: intercept(table),
+        integrity,
+        rng: rng(table),
+        max_streams: max_streams(table),
+        pool: pool(table),
+        lost_channel: LostChannelPolicy {
+            new_streams: table.choice(
+                "on_lost_channel",
+                &[("fail", LostChannelAction::Fail), ("wait", LostChannelAction::Wait)],
+            ),
+            timeout: lost_channel_timeout(table),
+        },
+        gateway: match gateway {
+            Some(gateway) => Some(gateway?),
+            None => None,
+        },
+        directory: match directory {
+            Some(directory) => Some(directory?),
+            None => None,
+        },
+    })
+}
+
+/// Whether a key is there, and not as an empty list.
+fn has_entrance(table: &ConfigTable<'_>, name: &str) -> bool {
+    table.has(name) && table.get(name).is_none_or(|value| value.count() != Some(0))
+}
+
+/// The server for everything that is no peer's.
+fn gateway(table: &ConfigTable<'_>, integrity: Integrity) -> Option<RemoteServerConfig> {
+    let found = match table.get("channel") {
+        Some(channels) => channels.count(),
+        None => (!table.has("channel")).then_some(0),
+    };
+    remote(table, found, integrity)
+}
+
+/// The channels and the threshold in a table: the outermost, or a peer's. `found` is the number of
+/// channels, if it is known.
+fn remote(
+    table: &ConfigTable<'_>,
+    found: Option<usize>,
+    integrity: Integrity,
+) -> Option<RemoteServerConfig> {
+    let channels: Vec<StreamChannelConfig> =
+        table.tables("channel").iter().filter_map(channel).collect();
+    let all = found.and_then(|found| channel_count(table, found));
+    let Some(value) = table.get("threshold") else {
+        return Some(RemoteServerConfig { channels, threshold: all? });
+    };
+    let range = 1..=all.unwrap_or(MAX_CHANNELS).into();
+    let threshold = value.integer_in_explained(range, "1 to as many as there are channels")?;
+    // Without the tamper code nothing tells which channels were changed.
+    if integrity == Integrity::None && all.is_some_and(|all| threshold < all) {
+        let range = "as many as there are channels, or leave out integrity = \"none\"";
+        value.out_of_range(threshold, range);
+    }
+    Some(RemoteServerConfig { channels, threshold })
+}
+
+fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {
+    let server = table.require("server").and_then(|server| server.parsed());
+    let UplinkConfig { source, device } = uplink(table);
+    Some(StreamChannelConfig { server: server?, source, device, preamble: b"", max_segment: None })
+}
+
+fn uplink(table: &ConfigTable<'_>) -> UplinkConfig {
+    let source = table.get("source").and_then(|source| source.parsed());
+    let device = table.get("device").and_then(|device| device.text());
+    UplinkConfig { source, device: device.map(str::to_owned) }
+}
+
+fn peers(table: &ConfigTable<'_>, integrity: Integrity) -> Vec<PeerConfig> {
+    let mut known = HashSet::new();
+    let mut peer = |table: &ConfigTable<'_>| {
+        let addresses = table.require("addresses").and_then(|list| addresses(&list, &mut known));
+        let found = table.require("channel").and_then(|channels| channels.count());
+        let remote = remote(table, found, integrity);
+        Some(PeerConfig { addresses: addresses?, remote: remote? })
+    };
+    table.tables("peer").iter().filter_map(&mut peer).collect()
+}
+
+/// A peer's addresses, which are not among those that are `known`.
+fn addresses(list: &ConfigValue<'_>, known: &mut HashSet<IpAddr>) -> Option<Vec<IpAddr>> {
+    let values = list.list()?;
+    if values.is_empty() {
+        list.out_of_range(0, "1 or more");
+    }
+    let addresses: Vec<IpAddr> = values.iter().filter_map(ConfigValue::parsed).collect();
+    for address in &addresses {
+        if !known.insert(address.to_canonical()) {
+            let what = format!("{address} is given twice");
+            let fix = "name each address of a peer once";
+            let summary = format!("addresses: {what}; {fix}");
+            list.report(ConfigProblem::new(what, fix).summarized(summary));
+        }
+    }
+    Some(addresses)
+}
+
+fn forward(table: &ConfigTable<'_>) -> Option<PortForward> {
+    let listen = table.require("listen").and_then(|listen| listen.parsed());
+    let target = table.require("target").and_then(|value| target(&value, "target"));
+    Some(PortForward { listen: listen?, target: target? })
+}
+
+/// What clients may ask for, or what a forward leads to.
+fn target<T: FromStr<Err = ServiceTargetError>>(value: &ConfigValue<'_>, key: &str) -> Option<T> {
+    let text = value.text()?;
+    let refused = |error: ServiceTargetError| {
+        let fix = match error {
+            ServiceTargetError::BadNetwork => "write ADDRESS/PREFIX:PORT, as in 192.0.2.0/24:80",
+            _ => "write HOST:PORT",
+        };
+        value.refuse(format!("{key} = \"{text}\": {error}"), fix);
+    };
+    text.parse().map_err(refused).ok()
+}
+
+fn intercept(table: &ConfigTable<'_>) -> Option<InterceptConfig> {
+    let port = table.get("intercept_port").and_then(|port| port.integer_in(1..=65_535));
+    let from = table.get("intercept_from").and_then(|from| from.list()).unwrap_or_default();
+    let from = from.iter().filter_map(|name| advised(name, "intercept_from:")).collect();
+    let refused = table.get("intercept_refuse").and_then(|refused| refused.list());
+    let refused = refused.map(|list| {
+        list.iter().filter_map(|name| advised(name, "intercept_refuse:")).collect::<Vec<_>>()
+    });
+    let matching = advised(&table.get("intercept")?, "intercept =")?;
+    let intercept = InterceptConfig::new(matching, port.unwrap_or(INTERCEPT_PORT), from);
+    Some(match refused {
+        Some(refused) => intercept.with_refused(refused),
+        None => intercept,
+    })
+}
+
+/// What a text means. The error says what to write in its place.
+fn advised<T: FromStr<Err: Display>>(value: &ConfigValue<'_>, key: &str) -> Option<T> {
+    let text = value.text()?;
+    let refused = |fix: T::Err| value.refuse(format!("{key} \"{text}\""), fix.to_string());
+    text.parse().map_err(refused).ok()
+}
+
+fn pool(table: &ConfigTable<'_>) -> ConnectionPoolConfig {
+    let pool = table.get("pool").and_then(|pool| pool.table());
+    let whole = |name: &str, range, default: u16| {
+        let value = pool.as_ref().and_then(|pool| pool.get(name));
+        value.and_then(|value| value.integer_in(range)).unwrap_or(default)
+    };
+    let (size, keep) = (whole("size", 0..=10_000, 4), whole("keep", 0..=10_000, 64));
+    // A server waits for 90 s.
+    let idle = Duration::from_secs(whole("idle_s", 1..=80, 60).into());
+    ConnectionPoolConfig { size: size.into(), keep: keep.max(size).into(), idle }
+}
+
+fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
+    let all = i64::from(MAX_CHANNELS);
+    let listen = table.require("listen").and_then(|listen| listen.list());
+    let listeners = listen.as_ref().and_then(|listen| channel_count(table, listen.len()));
+    let listen: Option<Vec<Option<SocketAddr>>> =
+        listen.map(|listen| listen.iter().map(ConfigValue::parsed).collect());
+    let listen: Option<Vec<SocketAddr>> = listen.and_then(|listen| listen.into_iter().collect());
+    let min_channels: Option<u8> = match table.get("min_channels") {
+        Some(value) => value.integer_in(1..=all),
+        None => Some(2),
+    };
+    let max_channels = match (table.get("max_channels"), min_channels) {
+        (Some(value), least) => {
+            value.integer_in_explained(least.unwrap_or(1).into()..=all, "min_channels to 16")
+        }
+        // Clients of a server with one address may have several paths to it.
+        (None, Some(least)) => listeners.map(|listeners| listeners.max(least)),
+        (None, None) => None,
+    };
+    let allow = table.require("allow").and_then(|allow| allow.list()).unwrap_or_default();
+    let directory = table.get("directory");
+    let directory =
+        directory.map(|it| DirectoryServerConfig::read(&it.table()?, listen.as_deref()));
+    let max_waiting = whole(table, "max_waiting", 64..=1_000_000, 8192);
+    let max_memory_mib: u32 = whole(table, "max_memory_mib", 16..=1_000_000, 512);
+    Some(MicssServerConfig {
+        allow: allow.iter().filter_map(|service| target(service, "allow")).collect(),
+        service: None,
+        integrity: integrity(table),
+        rng: rng(table),
+        max_streams: max_streams(table),
+        lost_channel_timeout: lost_channel_timeout(table),
+        max_waiting,
+        max_memory: u64::from(max_memory_mib) << 20,
+        min_channels: min_channels?,
+        max_channels: max_channels?,
+        directory: match directory {
+            Some(directory) => Some(directory?),
+            None => None,
+        },
+        config_dir: PathBuf::new(),
+        listen: listen?,
+    })
+}
+
+fn integrity(table: &ConfigTable<'_>) -> Integrity {
+    let choices = [("tamper-code", Integrity::TamperCode), ("none", Integrity::None)];
+    table.choice("integrity", &choices)
+}
+
+fn rng(table: &ConfigTable<'_>) -> RandomSource {
+    table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)])
+}
+
+fn max_streams(table: &ConfigTable<'_>) -> usize {
+    whole(table, "max_streams", 1..=1_000_000, 4096)
+}
+
+/// At most 15 minutes: after a longer time the kernel has given the connections up.
+fn lost_channel_timeout(table: &ConfigTable<'_>) -> Duration {
+    Duration::from_secs(whole(table, "lost_channel_timeout_s", 1..=900, 90))
+}
+
+/// A whole number in this range. The default also stands in for a wrong one, which is reported.
+fn whole<T: TryFrom<i64>>(
+    table: &ConfigTable<'_>,
+    name: &str,
+    range: RangeInclusive<i64>,
+    default: T,
+) -> T {
+    table.get(name).and_then(|value| value.integer_in(range)).unwrap_or(default)
+}
+
+/// The number of channels, if there may be so many.
+fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
+    let all = u8::try_from(found).ok().filter(|all| (1..=MAX_CHANNELS).contains(all));
+    if all.is_none() {
+        table.refuse(format!("{found} channels"), format!("give 1 to {MAX_CHANNELS}"));
+    }
+    all
+}

@@ -1,0 +1,113 @@
+//! Why a stream failed.
+
+use std::io;
+use std::net::SocketAddr;
+
+use directory::DirectoryError;
+use random::RandomError;
+
+use crate::protocol::stream::{StreamFailure, StreamProtocolError};
+
+/// Why a stream failed. The application's connection is always reset then, never closed as if the
+/// stream had ended.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The configuration has no channels to the target.
+    #[error(
+        "no channels lead there: add a [[peer]] with this address, or a [[channel]] for all else"
+    )]
+    NoChannels,
+    /// The directory does not know the channels to the target.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// All addresses of the peer in the directory are of one host, where one eavesdropper would
+    /// read all shares.
+    #[error(
+        "the directory has addresses of one host only of this peer: it takes two for two channels"
+    )]
+    OneChannel,
+    /// A channel's server cannot be reached.
+    #[error("channel {}: no connection to {server}: {source}", .channel + 1)]
+    Connect {
+        /// The channel's index.
+        channel: usize,
+        /// The server's address on it.
+        server: SocketAddr,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The host at a channel's address does not send a cookie of this protocol.
+    #[error("channel {}: no greeting; see that it is sunder serve that listens there", .channel + 1)]
+    NotGreeted {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// The protocol between the two ends failed.
+    #[error(transparent)]
+    Protocol(#[from] StreamProtocolError),
+    /// A channel broke.
+    #[error("channel {}: {source}", .channel + 1)]
+    Channel {
+        /// The channel's index.
+        channel: usize,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A channel that the stream needs does not answer any more.
+    #[error("{name} is lost: {why} for {for_s:.0} s")]
+    Lost {
+        /// The channel's index.
+        channel: usize,
+        /// The channel's configuration.
+        name: String,
+        /// The cause.
+        why: String,
+        /// The duration, in seconds.
+        for_s: f64,
+    },
+    /// The application's own connection broke.
+    #[error("the application's connection: {0}")]
+    Application(io::Error),
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl StreamError {
+    /// The error of a stream that breaks. `place` gives the index under which a stream's channel is
+    /// configured, and `source` is the error of the system, if there is one.
+    pub(crate) fn of(
+        failure: StreamFailure,
+        place: impl Fn(usize) -> usize,
+        source: Option<io::Error>,
+    ) -> Self {
+        match failure {
+            StreamFailure::Protocol(mut error) => {
+                if let Some(channel) = error.channel_mut() {
+                    *channel = place(*channel);
+                }
+                Self::Protocol(error)
+            }
+            StreamFailure::Channel { channel, kind } => Self::Channel {
+                channel: place(channel),
+                source: source.unwrap_or_else(|| kind.into()),
+            },
+            StreamFailure::Lost(channel) => {
+                Self::Channel { channel: place(channel), source: io::ErrorKind::TimedOut.into() }
+            }
+            StreamFailure::Application => {
+                Self::Application(source.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
+            }
+            StreamFailure::Random(error) => Self::Random(error),
+        }
+    }
+
+    /// Whether bytes of a channel were changed, rather than something failed.
+    pub fn is_tampering(&self) -> bool {
+        match self {
+            Self::Protocol(error) => error.is_tampering(),
+            Self::Directory(error) => error.is_tampering(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Reads an end's configuration, and checks it in full.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use random::RandomSource;
+use service::config::{
+    ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
+};
+
+use super::types::{
+    PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
+};
+use crate::send::spare::PlanPreference;
+use crate::wire::datagram::MAX_CHANNELS;
+
+/// The keys of an end's configuration.
+pub const KEYS: ConfigKeys = ConfigKeys(&[&[
+    key("", "kappa", "2"),
+    key("", "mu", "2.5"),
+    key("", "addresses", "[\"10.9.0.2/24\"]"),
+    key("", "routes", "[\"10.8.0.0/16\"]"),
+    key("", "allowed", "[\"10.9.0.0/24\"]"),
+    key("", "key", "\"tunnel.key\""),
+    key("", "objective", "\"privacy\""),
+    key("", "prefer", "\"rate\""),
+    key("", "scheduler", "\"planned\""),
+    key("", "min_threshold", "2"),
+    key("", "min_channels", "2"),
+    key("", "tamper_code", "true"),
+    key("", "rng", "\"seeded\""),
+    key("", "order", "\"auto\""),
+    key("", "reassembly_mib", "16"),
+    key("", "roaming", "true"),
+    key("", "device", "\"sunder0\""),
+    key("", "mtu", "1400"),
+    key("", "channel", "[{ server = \"192.0.2.10:6521\" }]"),
+    key("channel", "server", "\"192.0.2.10:6521\""),
+    key("channel", "source", "\"192.0.2.20\""),
+    key("channel", "listen", "\"192.0.2.10:6521\""),
+    key("channel", "client", "\"192.0.2.20\""),
+    key("channel", "device", "\"wlan0\""),
+    key("channel", "risk", "0.2"),
+    key("channel", "rate_mbit", "50"),
+]]);
+
+/// What to write for an address.
+const ADDRESS: &str = "give an address, as in 192.0.2.20 or 2001:db8::2; names are not looked up";
+
+/// What to write for an address and a port.
+const SOCKET: &str =
+    "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up";
+
+/// What to write for a network.
+const NETWORK: &str = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
+
+impl TunnelConfig {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// When it is not one: all that is wrong.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
+        read(text, KEYS, config)
+    }
+}
+
+fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
+    let number = |name: &str| table.require(name).and_then(|value| value.number());
+    let (kappa, mu) = (number("kappa"), number("mu"));
+    let count = table.require("channel").and_then(|channels| channels.count());
+    let count = count.and_then(|found| channel_count(table, found));
+    let (end, channels) = channels(table);
+    let kappa = kappa.zip(count).and_then(|(kappa, n)| dial(table, "kappa", kappa, 1.0, n.into()));
+    let mu = mu.zip(count).zip(kappa);
+    let mu = mu.and_then(|((mu, n), kappa)| dial(table, "mu", mu, kappa, n.into()));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
+    let whole_kappa = kappa.map(|kappa| kappa as u8);
+    let all = count.or(u8::try_from(MAX_CHANNELS).ok()).unwrap_or(u8::MAX);
+    let min_threshold = match table.get("min_threshold") {
+        Some(given) => given.integer_in(1..=whole_kappa.unwrap_or(all).into()),
+        None => whole_kappa,
+    };
+    let min_channels = match table.get("min_channels") {
+        Some(given) => given.integer_in(min_threshold.unwrap_or(1).into()..=all.into()),
+        None => count,
+    };
+    let mtu = table.get("mtu").and_then(|mtu| mtu.integer_in(576..=65_000));
+    let reassembly_mib: Option<usize> = match table.get("reassembly_mib") {
+        Some(given) => given.integer_in(1..=1024),
+        None => Some(16),
+    };
+    let key = table.get("key").and_then(|key| key.text());
+    let roaming = flag(table, "roaming", false);
+    if let Some(channels) = channels.as_ref().filter(|channels| !channels.is_empty()) {
+        known_client(table, channels);
+    }
+    may_roam(table, roaming, end, channels.as_deref().unwrap_or_default());
+    let addresses = table.require("addresses").map(|list| networks(&list)).unwrap_or_default();
+    let routes = table.get("routes").map(|list| whole_networks(&list)).unwrap_or_default();
+    let allowed = table.get("allowed").map(|list| whole_networks(&list));
+    let allowed = allowed.unwrap_or_else(|| {
+        addresses.iter().map(IpNet::trunc).chain(routes.iter().copied()).collect()
+    });
+    let goals = [
+        ("privacy", PlanObjective::Privacy),
+        ("loss", PlanObjective::Loss),
+        ("delay", PlanObjective::Delay),
+    ];
+    let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
+    Some(TunnelConfig {
+        objective: table.choice("objective", &goals),
+        prefer: table.choice(
+            "prefer",
+            &[("rate", PlanPreference::Rate), ("redundancy", PlanPreference::Redundancy)],
+        ),
+        scheduler: table.choice("scheduler", &schedulers),
+        rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
+        order: table.choice("order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
+        tamper_code: flag(table, "tamper_code", true),
+        device: device(table)?,
+        kappa: kappa?,
+        mu: mu?,
+        min_threshold: min_threshold?,
+        min_channels: min_channels?,
+        reassembly_bytes: reassembly_mib? << 20,
+        key: key.map(PathBuf::from),
+        channels: channels?,
+        end,
+        roaming,
+        addresses,
+        routes,
+        allowed,
+        mtu,
+    })
+}
+
+fn flag(table: &ConfigTable<'_>, name: &str, default: bool) -> bool {
+    table.get(name).and_then(|value| value.flag()).unwrap_or(default)
+}
+
+/// The number of channels, if there may be so many.
+fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
+    if !(1..=MAX_CHANNELS).contains(&found) {
+        // It is no single channel's line.
+        table.refuse(format!("{found} channels"), format!("give 1 to {MAX_CHANNELS}"));
+        return None;
+    }
+    u8::try_from(found).ok()
+}
+
+/// Which end it is by the first channel, and the channels if nothing is wrong with any.
+fn channels(table: &ConfigTable<'_>) -> (TunnelEnd, Option<Vec<TunnelChannelConfig>>) {
+    let tables = table.tables("channel");
+    let is_server = tables.first().is_some_and(|channel| channel.get("listen").is_some());
+    let end = if is_server { TunnelEnd::Server } else { TunnelEnd::Client };
+    let channel = |(index, table): (usize, &ConfigTable<'_>)| channel(index + 1, table, end);
+    let channels: Vec<Option<TunnelChannelConfig>> =
+        tables.iter().enumerate().map(channel).collect();
+    let is_distinct = distinct(end, &channels, &tables);
+    (end, channels.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_distinct))
+}
+
+fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<TunnelChannelConfig> {
+    let address = |name: &str| table.get(name).map(|value| value.parsed_or::<IpAddr>(ADDRESS));
+    let socket = |name: &str| table.get(name).map(|value| value.parsed_or::<SocketAddr>(SOCKET));
+    let (server, listen) = (socket("server"), socket("listen"));
+    let (source, client) = (address("source"), address("client"));
+    let device = table.get("device").and_then(|device| device.text()).map(str::to_owned);
+    let risk = table.get("risk").map(|risk| number_in(&risk, 0.0..=1.0));
+    let rate = table.get("rate_mbit").map(|rate| number_in(&rate, 0.001..=1e6));
+    let found = match (end, server.is_some(), listen.is_some()) {
+        (TunnelEnd::Client, true, false) | (TunnelEnd::Server, false, true) => None,
+        (_, true, true) => Some("both `server` and `listen`"),
+        (TunnelEnd::Server, true, false) => Some("`server`, where others have `listen`"),
+        (TunnelEnd::Client, false, true) => Some("`listen`, where others have `server`"),
+        (_, false, false) if table.has("server") || table.has("listen") => return None,
+        (_, false, false) => Some("neither `server` nor `listen`"),
+    };
+    if let Some(found) = found {
+        let fix = "give every channel `server` (at the end that connects) or every channel \
+                   `listen` (at the other)";
+        table.refuse(format!("channel {number} has {found}"), fix);
+        return None;
+    }
+    if listen.is_some() && source.is_some() {
+        let what = "`source` goes with `server`";
+        let fix = "leave it out: at the end that listens, `listen` says it";
+        let summary = format!("{what}; at the end that listens, `listen` says it");
+        table.report_key("source", ConfigProblem::new(what, fix).summarized(summary));
+        return None;
+    }
+    if server.is_some() && client.is_some() {
+        let what = "`client` goes with `listen`, at the other end";
+        let problem = ConfigProblem::new(what, "leave it out here").summarized(what);
+        table.report_key("client", problem);
+        return None;
+    }
+    let (server, listen) = (server.flatten(), listen.flatten());
+    // A client has any port.
+    let peer = server.or(client.flatten().map(|client| SocketAddr::new(client, 0)));
+    let local = match (listen, server) {
+        (Some(listen), _) => listen,
+        (None, Some(server)) => {
+            let any = match server.ip() {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            SocketAddr::new(source.flatten().unwrap_or(any), 0)
+        }
+        // It was reported what is wrong with it.
+        (None, None) => return None,
+    };
+    if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
+        let what = "a channel's two addresses must both be IPv4, or both IPv6";
+        let problem = ConfigProblem::new(what, "give both of one family").summarized(what);
+        table.report_key(if end == TunnelEnd::Client { "source" } else { "client" }, problem);
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
+    let rate_bps = rate.flatten().map(|rate| (rate * 1e6).round() as u64);
+    Some(TunnelChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
+}
+
+/// Refuses channels that the system would not tell apart.
+fn distinct(
+    end: TunnelEnd,
+    channels: &[Option<TunnelChannelConfig>],
+    tables: &[ConfigTable<'_>],
+) -> bool {
+    // 0.0.0.0 is every IPv4 address, and [::] every address.
+    let covers = |any: SocketAddr, other: SocketAddr| {
+        any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
+    };
+    let is_same = |one: &TunnelChannelConfig, other: &TunnelChannelConfig| {
+        let (own, its) = (one.local, other.local);
+        let has_own_device =
+            one.device.is_some() && other.device.is_some() && one.device != other.device;
+        let has_same_ip = own.ip() == its.ip() || covers(own, its) || covers(its, own);
+        has_same_ip && own.port() == its.port() && own.port() != 0 && !has_own_device
+    };
+    let mut is_distinct = true;
+    for (second, table) in tables.iter().enumerate().filter(|_| end == TunnelEnd::Server) {
+        let Some(channel) = &channels[second] else { continue };
+        let mut before = channels[..second].iter();
+        let is_first = |first: &Option<TunnelChannelConfig>| {
+            first.as_ref().is_some_and(|first| is_same(first, channel))
+        };
+        if let Some(first) = before.position(is_first) {
+            let (first, second) = (first + 1, second + 1);
+            let what = format!("channels {first} and {second} have the same address");
+            table.refuse(what, "let each `listen` at its own");
+            is_distinct = false;
+        }
+    }
+    is_distinct
+}
+
+/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and
+/// does not look at them.
+fn known_client(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) {
+    let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
+    match known {
+        0 if !table.has("key") => table.refuse(
+            "no channel has a `client` address, so anyone could be the client",
+            "give each one, or the file of a shared `key`",
+        ),
+        known if (1..channels.len()).contains(&known) => table.refuse(
+            "some channels have a `client` address and others none",
+            "give one to each, or to none and the file of a shared `key`",
+        ),
+        _ => {}
+    }
+}
+
+/// Refuses a client that roams where its addresses are given, and a server that does.
+fn may_roam(
+    table: &ConfigTable<'_>,
+    roaming: bool,
+    end: TunnelEnd,
+    channels: &[TunnelChannelConfig],
+) {
+    let (what, fix, summary) = match end {
+        TunnelEnd::Client if roaming => (
+            "`roaming` goes with `listen`, at the other end",
+            "leave it out: it says that the client's addresses may change",
+            "`roaming` goes with `listen`, at the other end: it says that the client's addresses \
+             may change",
+        ),
+        TunnelEnd::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => (
+            "`roaming` says that the client's addresses may change, and `client` says what they are",
+            "leave out one of them",
+            "`roaming` says that the client's addresses may change, and `client` says what they \
+             are: leave out one of them",
+        ),
+        _ => return,
+    };
+    table.report_key("roaming", ConfigProblem::new(what, fix).summarized(summary));
+}
+
+fn device(table: &ConfigTable<'_>) -> Option<String> {
+    let Some(value) = table.get("device") else { return Some("sunder0".to_owned()) };
+    let device = value.text()?;
+    if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
+        let what = format!("device = \"{device}\" is no name of a device");
+        value.refuse(what, "give 1 to 15 letters");
+        return None;
+    }
+    Some(device.to_owned())
+}
+
+/// A mean of thresholds or of channels.
+fn dial(table: &ConfigTable<'_>, name: &str, found: f64, least: f64, most: f64) -> Option<f64> {
+    if (least..=most).contains(&found) {
+        return Some(found);
+    }
+    let more = if found > most { ", or more channels" } else { "" };
+    refuse_number(&table.get(name)?, found, &format!("{least} to {most}{more}"))
+}
+
+/// A number in this range.
+fn number_in(value: &ConfigValue<'_>, range: RangeInclusive<f64>) -> Option<f64> {
+    let found = value.number()?;
+    if range.contains(&found) {
+        return Some(found);
+    }
+    refuse_number(value, found, &format!("{} to {}", range.start(), range.end()))
+}
+
+fn refuse_number(value: &ConfigValue<'_>, found: f64, range: &str) -> Option<f64> {
+    value.out_of_range(found, range);
+    None
+}
+
+/// Networks, or addresses in them.
+fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
+    let texts = list.list().unwrap_or_default();
+    texts.iter().filter_map(|text| text.parsed_or(NETWORK)).collect()
+}
+
+/// Networks, and no addresses in them.
+fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
+    let network = |text: &ConfigValue<'_>| {
+        let network: IpNet = text.parsed_or(NETWORK)?;
+        let whole = network.trunc();
+        if whole != network {
+            text.refuse(format!("{network} has host bits"), format!("write {whole}"));
+        }
+        Some(whole)
+    };
+    list.list().unwrap_or_default().iter().filter_map(network).collect()
+}

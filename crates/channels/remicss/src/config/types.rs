@@ -1,0 +1,123 @@
+//! The settings of one end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use model::ScheduleObjective;
+use random::RandomSource;
+
+use crate::send::spare::PlanPreference;
+
+/// How the threshold and the channels of each symbol are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// By the model's best schedule at full rate (IV-D, IV-E).
+    #[default]
+    Planned,
+    /// The first m channels that are ready (V).
+    Dynamic,
+}
+
+/// What the schedule minimises, at kappa, mu and full rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanObjective {
+    /// The risk.
+    #[default]
+    Privacy,
+    /// The loss.
+    Loss,
+    /// The delay.
+    Delay,
+}
+
+impl From<PlanObjective> for ScheduleObjective {
+    fn from(goal: PlanObjective) -> Self {
+        match goal {
+            PlanObjective::Privacy => Self::Risk,
+            PlanObjective::Loss => Self::Loss,
+            PlanObjective::Delay => Self::Delay,
+        }
+    }
+}
+
+/// Whether packets are delivered in the order in which they were sent, within their flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketOrder {
+    /// They are, with a reorder window that follows the spread of the channels' delays.
+    #[default]
+    Auto,
+    /// They are not.
+    Off,
+}
+
+/// The configuration of one channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunnelChannelConfig {
+    /// The local address. At a client the port is 0, and the address is unspecified if none is
+    /// configured.
+    pub local: SocketAddr,
+    /// The peer's address. At a client: the server's. At a server: the client's, with port 0, if it
+    /// is configured.
+    pub peer: Option<SocketAddr>,
+    /// The network device to bind to.
+    pub device: Option<String>,
+    /// The probability z that an adversary reads the channel, 0 to 1.
+    pub risk: f64,
+    /// The rate r in bit/s of IP packets. It is measured if it is not configured.
+    pub rate_bps: Option<u64>,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelEnd {
+    /// The end that connects.
+    Client,
+    /// The end that listens.
+    Server,
+}
+
+/// The configuration of one end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunnelConfig {
+    /// Which end it is.
+    pub end: TunnelEnd,
+    /// The channels, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS), in the same order at both ends.
+    pub channels: Vec<TunnelChannelConfig>,
+    /// The mean threshold, 1 to the number of channels.
+    pub kappa: f64,
+    /// The mean multiplicity, kappa to the number of channels.
+    pub mu: f64,
+    /// What the schedule minimises.
+    pub objective: PlanObjective,
+    /// What is given up where redundancy costs much rate.
+    pub prefer: PlanPreference,
+    /// How symbols' thresholds are chosen.
+    pub scheduler: SchedulerKind,
+    /// The privacy floor f: no symbol is sent with a lower threshold.
+    pub min_threshold: u8,
+    /// The number of channels that must work for the tunnel to start.
+    pub min_channels: u8,
+    /// Whether symbols have a tag.
+    pub tamper_code: bool,
+    /// Where random shares come from.
+    pub rng: RandomSource,
+    /// Whether packets are kept in order.
+    pub order: PacketOrder,
+    /// The memory for shares that wait for others of their symbol, in bytes for each channel.
+    pub reassembly_bytes: usize,
+    /// The file with the key that is shared with the peer.
+    pub key: Option<PathBuf>,
+    /// At a server: whether the client's addresses may change while the tunnel runs.
+    pub roaming: bool,
+    /// The name of the tunnel's device.
+    pub device: String,
+    /// The device's own addresses.
+    pub addresses: Vec<IpNet>,
+    /// The networks that are reached through the tunnel, besides those of its addresses.
+    pub routes: Vec<IpNet>,
+    /// The networks that the peer may use as source addresses.
+    pub allowed: Vec<IpNet>,
+    /// The device's MTU in bytes. It is discovered if it is not configured.
+    pub mtu: Option<u16>,
+}

@@ -1,0 +1,198 @@
+//! `sunder chat`: a chat of which the proxy does not learn who speaks to whom.
+
+mod command;
+mod draw;
+mod files;
+mod input;
+mod invite;
+mod join;
+mod plain;
+mod screen;
+mod terminal;
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use clap::Subcommand;
+use keys::file::exposure;
+use mix::chat::{ChatConfig, ChatError, ChatEvent};
+use service::config::ConfigProblems;
+use service::signals::StopSignals;
+
+use crate::console;
+use crate::daemon;
+use crate::failure::CommandFailure;
+
+/// A complete configuration, shown by `--help`.
+const EXAMPLE: &str = include_str!("chat.toml");
+
+/// Talks with the members of a group, so that nobody outside learns who speaks to whom.
+///
+/// All members send messages of the same length at the same times to one proxy (`sunder mix`),
+/// whether they say something or not. The proxy learns who takes part, and nothing of who wrote to
+/// whom, if it does not cooperate with a member. Messages are encrypted between the two ends.
+///
+/// In the terminal, `@NAME TEXT` speaks to a member, and the Tab key completes names; /help lists
+/// the commands, Ctrl-C ends the chat. With fewer participants than `least_anonymity` nothing is
+/// sent. docs/guides/chat.md shows how to set a group up.
+#[derive(clap::Args)]
+#[command(
+    after_help = help(),
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub(crate) struct Arguments {
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+    /// Reads lines from standard input and writes lines to standard output, for scripts
+    #[arg(long)]
+    plain: bool,
+    /// For how many rounds to stay when all is said, whether it has arrived or not
+    ///
+    /// In place of `stay` in the configuration, which is 100 by default. If the chat left when a
+    /// message arrived, that moment would tell the proxy who was written to.
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    stay: Option<u64>,
+    #[command(subcommand)]
+    command: Option<ChatSubcommand>,
+}
+
+#[derive(Subcommand)]
+enum ChatSubcommand {
+    Init(Box<files::ChatInitArguments>),
+    Invite(invite::Arguments),
+    Join(join::Arguments),
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder chat --config alice.toml, with this in alice.toml\n\n{EXAMPLE}\n\
+         `sunder chat init` and `sunder chat join` write such a file, and the key.\n\
+         Further settings: transport, least_anonymity, history, stay."
+    )
+}
+
+/// Runs the chat, or the subcommand.
+///
+/// # Errors
+/// If the configuration is wrong, something that it names cannot be used, or the chat fails.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    match (&arguments.command, &arguments.config) {
+        (Some(ChatSubcommand::Init(arguments)), _) => files::init(arguments),
+        (Some(ChatSubcommand::Invite(arguments)), _) => invite::run(arguments),
+        (Some(ChatSubcommand::Join(arguments)), _) => join::run(arguments),
+        (None, Some(config)) => {
+            let mut config = load(config)?;
+            config.stay = arguments.stay.unwrap_or(config.stay);
+            if arguments.plain { plain::run(&config) } else { talk(&config) }
+        }
+        (None, None) => Err(CommandFailure::Usage("--config is missing".into())),
+    }
+}
+
+fn talk(config: &ChatConfig) -> Result<(), CommandFailure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let message = "standard input and output are no terminal: --plain is for scripts";
+        return Err(CommandFailure::Usage(message.into()));
+    }
+    terminal::run(config)
+}
+
+/// Reads the configuration of a chat.
+///
+/// # Errors
+/// If it is wrong.
+fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
+    let parse = |text: &str| -> Result<ChatConfig, ConfigProblems> {
+        Ok(ChatConfig {
+            config_dir: daemon::config_dir(path).to_owned(),
+            ..ChatConfig::from_toml(text)?
+        })
+    };
+    let config = daemon::load_file("chat", path, parse)?;
+    if let Some(error) = exposure(&config.config_dir.join(&config.identity)) {
+        let (what, fix) = (error.problem(), error.advice());
+        console::warning(&format!("identity: {what}, and pass for you: {fix}"));
+    }
+    Ok(config)
+}
+
+/// What the parts of a chat send to the one that shows it.
+enum ChatUiEvent<K> {
+    Event(ChatEvent),
+    /// Of a person: a key, or a line.
+    Person(K),
+    /// A signal has arrived, or the terminal is gone.
+    Stop,
+}
+
+/// Tells the chat of events. Dropped, it ends the chat: also if the thread that tells panics.
+struct ChatEventSender<K>(Sender<ChatUiEvent<K>>);
+
+impl<K> ChatEventSender<K> {
+    /// # Errors
+    /// When nobody shows it any more.
+    fn send_event(&self, event: ChatEvent) -> Result<(), String> {
+        self.0.send(ChatUiEvent::Event(event)).map_err(|_| "the chat is not shown any more".into())
+    }
+}
+
+impl<K> Drop for ChatEventSender<K> {
+    fn drop(&mut self) {
+        // Nobody takes it if the chat has told its end.
+        let why = Some("it has ended without saying why".into());
+        let _ = self.send_event(ChatEvent::Ended { why });
+    }
+}
+
+/// From now on SIGINT and SIGTERM end the chat in order.
+fn stop_on_signals<K: Send + 'static>(
+    inputs: Sender<ChatUiEvent<K>>,
+) -> Result<(), CommandFailure> {
+    let runtime = service::runtime()?;
+    let mut signals = runtime.block_on(async { StopSignals::listen() })?;
+    let waiting = move || {
+        runtime.block_on(signals.next());
+        let _ = inputs.send(ChatUiEvent::Stop);
+        // A second one need not wait for anything.
+        runtime.block_on(signals.next());
+        std::process::exit(1);
+    };
+    let spawned = thread::Builder::new().name("signals".into()).spawn(waiting);
+    spawned.map(drop).map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))
+}
+
+fn failed(error: &ChatError) -> CommandFailure {
+    match error {
+        ChatError::Identity(_) => CommandFailure::Usage(error.to_string()),
+        _ => CommandFailure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mix::chat::KEYS;
+
+    use super::*;
+    use crate::daemon::tests::names;
+
+    const GUIDE: &str = include_str!("../../../../../docs/guides/chat.md");
+
+    #[test]
+    fn the_example_is_a_configuration() {
+        let config = ChatConfig::from_toml(EXAMPLE).unwrap();
+        assert_eq!((config.name.as_str(), config.least_anonymity), ("alice", 3));
+    }
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        for name in KEYS.names("") {
+            assert!(names(&help(), name), "{name} is not in --help");
+            assert!(GUIDE.contains(&format!("`{name}`")), "{name}: not in the guide");
+        }
+    }
+}

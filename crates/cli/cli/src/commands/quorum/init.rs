@@ -1,0 +1,181 @@
+//! `sunder quorum init`: the ceremony.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::ValueEnum;
+use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
+use quorum::group::QuorumGroup;
+use quorum::nodes::parse_nodes;
+use quorum::{CombinatorialSharing, DealerKey, PrimeSearchProgress, QuorumShareFile, Sha256Digest};
+use random::RandomGenerator;
+use serde::Serialize;
+
+use crate::console;
+use crate::daemon;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+
+/// A list of servers, shown by `--help`.
+const EXAMPLE: &str = include_str!("nodes.toml");
+
+/// Makes a key, splits it for the servers of a group, and forgets it.
+///
+/// Writes `DIR/public.pem`, and `DIR/server-1.share`, `DIR/server-2.share` and so on, one for each
+/// server, readable by you only. Take each to its server, where `sunder quorum node` reads it once
+/// and destroys it. Whoever has the files of f+1 servers can sign: run this on a machine that you
+/// trust for an hour, and refresh the group right afterwards.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub(super) struct Arguments {
+    /// The servers, in TOML
+    #[arg(long, value_name = "FILE")]
+    nodes: PathBuf,
+    /// The number of faulty servers that the group tolerates, 1 to 4, if you want it to be checked:
+    /// a group of 3F+1 servers tolerates F
+    #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
+    f: Option<u8>,
+    /// The kind and the size of the key
+    #[arg(long, value_enum, default_value_t = RsaKeyKind::Rsa2048)]
+    key: RsaKeyKind,
+    /// The directory for the files, which must be empty or not exist
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RsaKeyKind {
+    /// Some seconds
+    #[value(name = "rsa-2048")]
+    Rsa2048,
+    /// Half a minute
+    #[value(name = "rsa-3072")]
+    Rsa3072,
+    /// Some minutes
+    #[value(name = "rsa-4096")]
+    Rsa4096,
+}
+
+impl RsaKeyKind {
+    fn bits(self) -> u32 {
+        match self {
+            Self::Rsa2048 => 2048,
+            Self::Rsa3072 => 3072,
+            Self::Rsa4096 => 4096,
+        }
+    }
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder quorum init --nodes nodes.toml --out ceremony, with this in nodes.toml\n\n\
+         {EXAMPLE}\n\
+         `sunder quorum identity FILE` says the identity of a server."
+    )
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct QuorumInitDocument<'a> {
+    faulty: usize,
+    servers: usize,
+    shares: usize,
+    bits: u32,
+    /// The SHA-256 of the public key's DER, in hexadecimal digits.
+    key: String,
+    public: PathBuf,
+    files: &'a [PathBuf],
+}
+
+/// Makes the key and writes the files.
+///
+/// # Errors
+/// If the list of servers is wrong, or a file cannot be written.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    if let Some(faulty) = arguments.f {
+        CombinatorialSharing::new(faulty)
+            .map_err(|error| CommandFailure::Usage(error.to_string()))?;
+    }
+    let group: QuorumGroup = daemon::load_file("quorum init", &arguments.nodes, parse_nodes)?;
+    let combination = group.combination();
+    if let Some(faulty) = arguments.f
+        && usize::from(faulty) != combination.faulty()
+    {
+        let (servers, needed) = (combination.server_count(), 3 * faulty + 1);
+        let path = arguments.nodes.display();
+        let message = format!("{path}: {servers} servers, but f = {faulty} needs {needed}");
+        return Err(CommandFailure::Usage(message));
+    }
+    // Before the time is spent.
+    ceremony_files::create_directory(&arguments.out).map_err(|error| failed(&error))?;
+    let key = make_key(arguments.key.bits())?;
+    let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
+    let mut generator = RandomGenerator::seeded().map_err(random)?;
+    let files = QuorumShareFile::deal(&key, &group, &mut generator).map_err(random)?;
+    let paths = ceremony_files::write(&arguments.out, &files).map_err(|error| failed(&error))?;
+    report(arguments, &key, &group, &paths)
+}
+
+/// Makes a key of two random safe primes, on all processors.
+///
+/// # Errors
+/// If there are no random bytes.
+pub(crate) fn make_key(bits: u32) -> Result<DealerKey, CommandFailure> {
+    let progress = CommandProgress::unknown();
+    let tried = |search: PrimeSearchProgress| {
+        let PrimeSearchProgress { prime, tried } = search;
+        progress.doing(format!("searching for safe prime {prime} of 2: {tried} numbers tried"));
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let key = DealerKey::generate_on(threads, bits, &tried);
+    key.map_err(|error| CommandFailure::Failed(error.to_string()))
+}
+
+fn report(
+    arguments: &Arguments,
+    key: &DealerKey,
+    group: &QuorumGroup,
+    paths: &[PathBuf],
+) -> Result<(), CommandFailure> {
+    let public = arguments.out.join(PUBLIC_KEY_FILE);
+    let digest = Sha256Digest(key.group().public().digest()).to_string();
+    let combination = group.combination();
+    if arguments.json {
+        return console::print_json(&QuorumInitDocument {
+            faulty: combination.faulty(),
+            servers: combination.server_count(),
+            shares: combination.label_count(),
+            bits: key.group().public().bits(),
+            key: digest,
+            public,
+            files: paths,
+        });
+    }
+    console::print_line(&format!("{}: the public key, SHA-256 {digest}", public.display()))?;
+    for (path, member) in paths.iter().zip(group.members()) {
+        let path: &Path = path;
+        console::print_line(&format!("{}: for {}", path.display(), member.address))?;
+    }
+    Ok(())
+}
+
+fn failed(error: &CeremonyFileError) -> CommandFailure {
+    match error {
+        CeremonyFileError::NotEmpty { .. } => CommandFailure::Usage(error.to_string()),
+        _ => CommandFailure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_group() {
+        let group = parse_nodes(EXAMPLE).unwrap();
+        assert_eq!(group.combination().faulty(), 1);
+    }
+}

@@ -1,0 +1,205 @@
+//! `sunder quorum node`: one server of a group.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quorum::Sha256Digest;
+use quorum::api::ApiSocket;
+use quorum::consensus::{self, ConsensusLog};
+use quorum::log::LogFailed;
+use quorum::node::{
+    self, KEYS, LogInboxSource, LogStart, OpenedNode, QuorumNode, QuorumNodeConfig,
+};
+use quorum::store::LOG_FILE;
+use service::config::{ConfigKeys, ConfigProblems};
+use service::limits::raise_open_files;
+use service::memory;
+use service::signals::{self, StopSignals};
+use service::status::name_of;
+use tracing::{info, warn};
+
+use super::{QuorumServiceStatus, examine, page};
+use crate::checks::finding::CheckFinding;
+use crate::checks::host;
+use crate::console;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
+
+/// A complete configuration, shown by `--help`.
+pub(super) const EXAMPLE: &str = include_str!("node.toml");
+
+/// Runs one server of a group.
+///
+/// Keeps links with the other servers, signs with them what is registered or what a rule allows,
+/// and takes part in refreshes. Local users reach it by its socket; whoever may connect to it may
+/// register, sign and refresh.
+///
+/// Stops on SIGINT or SIGTERM. Reads its configuration again on SIGHUP: rules, peers, delays
+/// and timeouts are in force at once, and the log names what needs a restart.
+/// `sunder status` shows its state; `RUST_LOG=debug` logs more.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub(super) struct Arguments {
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: PathBuf,
+}
+
+/// The daemon.
+pub(crate) struct Quorum;
+
+impl Daemon for Quorum {
+    const NAME: &'static str = "quorum";
+    const LEGEND: &'static str = "\
+For a server of a quorum, `height` is that of the agreement log, and `queued` are bytes that wait to
+be sent to another server.";
+    type Status = QuorumServiceStatus;
+
+    fn page(now: &QuorumServiceStatus, before: Option<&QuorumServiceStatus>) -> String {
+        page::page(&now.0, before.map(|before| &before.0))
+    }
+}
+
+impl ConfiguredDaemon for Quorum {
+    const KEYS: ConfigKeys = KEYS;
+    type Config = QuorumNodeConfig;
+
+    fn parse(text: &str, config_dir: &Path) -> Result<QuorumNodeConfig, ConfigProblems> {
+        Ok(QuorumNodeConfig {
+            config_dir: config_dir.to_owned(),
+            ..QuorumNodeConfig::from_toml(text)?
+        })
+    }
+
+    fn examine(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
+        examine::findings(config)
+    }
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder quorum node --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
+         A server that is to join by a refresh has no `share`, and a [[peer]] with `identity` and\n\
+         `address` for each server of the group that has the key.\n\
+         Further settings, above the first [[...]]: master_credential (in place of master_key),\n\
+         socket_access, max_connections, audit_mib, sign_timeout_s, need_delay_s,\n\
+         grace_delay_s. \
+         docs/guides/quorum.md has a table of them."
+    )
+}
+
+/// Runs the server until a signal arrives.
+///
+/// # Errors
+/// If the configuration is wrong, something that it names cannot be opened, or the server fails.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    signals::catch_hangups()?;
+    let config = daemon::load::<Quorum>(&arguments.config)?;
+    daemon::run(serve(arguments.config.clone(), config))
+}
+
+async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFailure> {
+    memory::return_freed_memory();
+    // Before any secret is read.
+    if let Err(error) = memory::lock_all_pages() {
+        warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::LOCKED_MEMORY_FIX);
+    }
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
+    // A connection of a local user takes one.
+    raise_open_files();
+    let failed = |error: &dyn std::fmt::Display| CommandFailure::Failed(error.to_string());
+    let OpenedNode { settings, store, network } =
+        node::open(&config).await.map_err(|error| failed(&error))?;
+    let identity = settings.identity.public();
+    let log_settings = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
+    let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
+    let start_log = move |start: LogStart<ConsensusLog>| {
+        let (log, links) = log_settings.clone();
+        let LogStart { applied, inbox_source: before } = start;
+        let inbox = match before {
+            LogInboxSource::Inbox(inbox) => Some(inbox),
+            LogInboxSource::Log(log) => log.stop(),
+        };
+        let inbox =
+            inbox.ok_or_else(|| LogFailed(Arc::new(consensus::ConsensusError::Panicked)))?;
+        let store = log_path.clone();
+        let settings = consensus::ConsensusSettings { identity, log, links, inbox, store, applied };
+        ConsensusLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
+    };
+    let mut node =
+        QuorumNode::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
+    let handle = node.handle();
+    let api = Arc::new(node.handle());
+    let path_of_socket = config.config_dir.join(&config.socket);
+    let (access, connections) = (config.socket_access, config.max_connections);
+    let socket = ApiSocket::open(&path_of_socket, access, connections, api);
+    let _socket = socket.map_err(|error| failed(&error))?;
+    info!(%identity, socket = %path_of_socket.display(), "this server");
+    let (source, name) = (node.handle(), name_of(&path));
+    let status = move || QuorumServiceStatus(source.status(name.clone()));
+    let _status = daemon::answer_status::<Quorum>(status);
+    for address in &config.listen {
+        console::print_line(&format!("listening on {address}"))?;
+    }
+    let take = move |new: QuorumNodeConfig| {
+        let (handle, unchanged) = (handle.clone(), config.needs_restart(&new));
+        async move {
+            handle.reload(new).await.map_err(io::Error::other)?;
+            if !unchanged.is_empty() {
+                let settings = unchanged.join(", ");
+                warn!(%settings, "changed settings that are in force after a restart only");
+            }
+            Ok(())
+        }
+    };
+    signals::reload_on_hangup(hangups, move || daemon::load::<Quorum>(&path), take);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = async {
+        tokio::select! {
+            failed = node.failed() => return failed,
+            _ = stopped => {}
+        }
+        node.stop().await
+    };
+    let ended = signals::until_stopped(signals, running, || drop(stop)).await?;
+    ended.map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::tests::names;
+
+    const GUIDE: &str = include_str!("../../../../../../docs/guides/quorum.md");
+
+    #[test]
+    fn the_example_is_a_configuration() {
+        let config = QuorumNodeConfig::from_toml(EXAMPLE).unwrap();
+        assert_eq!((config.listen.len(), config.rules.len()), (1, 1));
+    }
+
+    #[test]
+    fn the_examples_in_the_guide_are_a_group_and_configurations() {
+        let blocks = GUIDE.split("```toml\n").skip(1);
+        let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+        let [nodes, first, joining] = blocks[..] else { panic!("three examples") };
+        let group = quorum::nodes::parse_nodes(nodes).unwrap();
+        assert!(QuorumNodeConfig::from_toml(first).unwrap().share.is_some());
+        let joining = QuorumNodeConfig::from_toml(joining).unwrap();
+        assert_eq!((joining.share, joining.peers.len()), (None, 1));
+        assert_eq!(joining.peers[0].key, group.members()[0].identity);
+    }
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        for table in ["", "peer", "rule"] {
+            for name in KEYS.names(table) {
+                assert!(names(&help(), name), "{name} is not in --help");
+                let shown = [format!("`{name}`"), format!("[[{name}]]")];
+                let is_shown = shown.iter().any(|shown| GUIDE.contains(shown));
+                assert!(is_shown, "{table} {name}: not in the guide");
+            }
+        }
+    }
+}

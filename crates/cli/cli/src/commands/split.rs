@@ -1,0 +1,188 @@
+//! `sunder split`: splits a file into shares.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use random::RandomGenerator;
+use serde::Serialize;
+use sharing::file::{HEADER_LEN, PROTECTED_LEN, ShareFileEncoder, SplitParameters};
+use sharing::{SecretSharingScheme, SharingParameters, tamper};
+use zeroize::Zeroizing;
+
+use crate::console;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
+use crate::share_files::input::{InputFile, is_dash};
+use crate::share_files::names::share_name;
+use crate::share_files::output::{self, OutputFile};
+
+/// Splits a file into M shares. Any K of them restore it; K - 1 reveal nothing but its length.
+///
+/// Writes NAME.1.share to NAME.M.share, readable by you only, either all of them or none. Existing
+/// files are never overwritten. `sunder join` detects changed and invented shares if they are fewer
+/// than K and the attacker has read fewer than K. There is no key: an attacker who has K shares can
+/// create shares of any file.
+#[derive(clap::Args)]
+#[command(after_help = "Example: three shares, any two of which give the file back
+  sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
+writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
+Keep them apart: any two of them give the file.")]
+pub(crate) struct Arguments {
+    /// The number of shares that restore the file
+    #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
+    k: u8,
+    /// The number of shares to create, at most 255
+    #[arg(short, value_name = "M", value_parser = clap::value_parser!(u8).range(1..))]
+    m: u8,
+    /// The sharing scheme
+    #[arg(long, value_enum, default_value_t = SharingSchemeName::Shamir)]
+    scheme: SharingSchemeName,
+    /// The source of random bytes
+    #[arg(long, value_enum, default_value_t = RandomSourceName::Seeded)]
+    rng: RandomSourceName,
+    /// The directory for the shares
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+    /// The file to split; `-` is standard input, whose shares are named stdin.1.share and so on
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SharingSchemeName {
+    /// Any K of the M shares restore the file
+    Shamir,
+    /// All shares are needed: K must equal M
+    Xor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RandomSourceName {
+    /// AES-128 in counter mode with a key from the system: fast, and as secret as AES
+    Seeded,
+    /// The system's random source for every byte: slower
+    Os,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct SplitDocument<'a> {
+    id: String,
+    scheme: &'a str,
+    k: u8,
+    m: u8,
+    bytes: u64,
+    files: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let sharing = arguments.sharing()?;
+    let mut input = InputFile::open(&arguments.file)?;
+    let paths = arguments.share_paths()?;
+    let mut shares =
+        paths.iter().cloned().map(OutputFile::create).collect::<Result<Vec<_>, _>>()?;
+    let progress = CommandProgress::new(input.len());
+    let split = write_shares(sharing, arguments.rng, &mut input, &mut shares, &progress)?;
+    progress.doing("waiting for the disk");
+    output::publish_all(shares)?;
+    drop(progress);
+    arguments.report(&split, &paths)
+}
+
+impl Arguments {
+    fn sharing(&self) -> Result<SharingParameters, CommandFailure> {
+        let scheme = match self.scheme {
+            SharingSchemeName::Shamir => SecretSharingScheme::Shamir,
+            SharingSchemeName::Xor => SecretSharingScheme::Xor,
+        };
+        SharingParameters::new(scheme, self.k, self.m)
+            .map_err(|error| CommandFailure::Usage(error.to_string()))
+    }
+
+    fn share_paths(&self) -> Result<Vec<PathBuf>, CommandFailure> {
+        let name =
+            if is_dash(&self.file) { Some(OsStr::new("stdin")) } else { self.file.file_name() };
+        let name = name.ok_or_else(|| {
+            CommandFailure::Usage(format!("{} does not name a file", self.file.display()))
+        })?;
+        Ok((1..=self.m).map(|x| self.out.join(share_name(name, x))).collect())
+    }
+
+    fn report(&self, split: &SplitParameters, paths: &[PathBuf]) -> Result<(), CommandFailure> {
+        let (k, m, bytes) = (self.k, self.m, split.length());
+        if self.json {
+            return console::print_json(&SplitDocument {
+                id: split.id().to_string(),
+                scheme: scheme_name(split.sharing().scheme()),
+                k,
+                m,
+                bytes,
+                files: paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+            });
+        }
+        let named = match paths {
+            [only] => only.display().to_string(),
+            [first, .., last] => format!("{} to {}", first.display(), last.display()),
+            [] => String::new(),
+        };
+        console::print_line(&format!(
+            "{named}: {bytes} bytes in {m} shares, of which {k} are needed"
+        ))
+    }
+}
+
+/// The name of a scheme on the command line and in JSON.
+pub(crate) fn scheme_name(scheme: SecretSharingScheme) -> &'static str {
+    match scheme {
+        SecretSharingScheme::Shamir => "shamir",
+        SecretSharingScheme::Xor => "xor",
+    }
+}
+
+/// Reads the input to its end and writes its shares. The memory used does not depend on the length.
+fn write_shares(
+    sharing: SharingParameters,
+    rng: RandomSourceName,
+    input: &mut InputFile,
+    outputs: &mut [OutputFile],
+    progress: &CommandProgress,
+) -> Result<SplitParameters, CommandFailure> {
+    let mut generator = match rng {
+        RandomSourceName::Seeded => RandomGenerator::seeded().map_err(failed)?,
+        RandomSourceName::Os => RandomGenerator::system(),
+    };
+    let mut encoder = ShareFileEncoder::new(sharing, &mut generator).map_err(failed)?;
+    let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
+    let mut shares = vec![Zeroizing::new(vec![0; PROTECTED_LEN]); outputs.len()];
+
+    // The length may be known only at the end, so the headers are written last.
+    outputs.iter_mut().try_for_each(|output| output.append(&[0; HEADER_LEN]))?;
+    let split = loop {
+        let payload = &mut segment[tamper::OVERHEAD..];
+        let read =
+            input.fill(payload).map_err(|error| CommandFailure::reading(input.path(), &error))?;
+        let len = tamper::OVERHEAD + read;
+        let mut parts: Vec<&mut [u8]> = shares.iter_mut().map(|share| &mut share[..len]).collect();
+        encoder.encode(&mut segment[..len], &mut parts, &mut generator).map_err(failed)?;
+        for (output, part) in outputs.iter_mut().zip(parts) {
+            output.append(part)?;
+        }
+        progress.advance(read);
+        if let Some(split) = encoder.finish() {
+            break split;
+        }
+    };
+    for (output, header) in outputs.iter_mut().zip(split.headers()) {
+        output.write_beginning(&header.encode())?;
+    }
+    Ok(split)
+}
+
+/// Failures that no option avoids, such as missing random bytes.
+fn failed(error: impl std::error::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("cannot split: {error}"))
+}

@@ -1,0 +1,283 @@
+//! `sunder tunnel`: one end of a ReMICSS tunnel.
+
+mod examine;
+mod metrics;
+mod page;
+
+use std::path::{Path, PathBuf};
+
+use keys::SharedKey;
+use keys::file::exposure;
+use remicss::IpTunnel as Running;
+use remicss::config::{KEYS, TunnelChannelConfig, TunnelConfig, TunnelEnd};
+use serde::{Deserialize, Serialize};
+use service::config::{ConfigKeys, ConfigProblems};
+use service::metrics::PrometheusMetric;
+use service::signals::{self, StopSignals};
+use service::status::ServiceStatus;
+use tun::route::KernelRoute;
+
+use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
+use crate::console;
+use crate::daemon::{self, ConfiguredDaemon, Daemon};
+use crate::failure::CommandFailure;
+
+/// A complete configuration for either end, shown by `--help`.
+const CLIENT: &str = include_str!("tunnel.toml");
+const SERVER: &str = include_str!("tunnel-server.toml");
+
+/// Carries IP packets over several channels as shares, any k of which restore a packet.
+///
+/// An eavesdropper on fewer channels than a packet's threshold learns nothing of it. The end whose
+/// channels have `server` connects to the end whose channels have `listen`.
+///
+/// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
+/// vanish when it ends, even if it is killed. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` logs
+/// more.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub(crate) struct Arguments {
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// The daemon.
+pub(crate) struct Tunnel;
+
+/// The status of an end of a tunnel. Its name is that of its device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct TunnelServiceStatus(remicss::status::TunnelStatus);
+
+impl Daemon for Tunnel {
+    const NAME: &'static str = "tunnel";
+    const LEGEND: &'static str = "\
+For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
+channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
+marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
+a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.";
+    type Status = TunnelServiceStatus;
+
+    fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
+        page::page(&now.0, before.map(|before| &before.0))
+    }
+}
+
+impl ConfiguredDaemon for Tunnel {
+    const KEYS: ConfigKeys = KEYS;
+    type Config = TunnelConfig;
+
+    fn parse(text: &str, _config_dir: &Path) -> Result<TunnelConfig, ConfigProblems> {
+        TunnelConfig::from_toml(text)
+    }
+
+    fn examine(config: &TunnelConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
+        Ok(examine::findings(config))
+    }
+}
+
+impl ServiceStatus for TunnelServiceStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = metrics::METRICS;
+
+    fn name(&self) -> &str {
+        &self.0.device
+    }
+
+    fn set_name(&mut self, name: String) {
+        self.0.device = name;
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.0.uptime_s
+    }
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
+         and this at the other end\n\n{SERVER}\n\
+         Further settings, above the first [[channel]]: objective, prefer, scheduler, min_threshold,\n\
+         min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
+         allowed, mtu. docs/guides/tunnel.md has a table of them."
+    )
+}
+
+/// Carries packets until a signal arrives.
+///
+/// # Errors
+/// If the configuration is wrong, or an address or the device is not available.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let path = &arguments.config;
+    let config = daemon::load::<Tunnel>(path)?;
+    let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
+    let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
+    for risk in risks(&config, route).into_iter().map(|risk| risk.message).chain(shown) {
+        console::warning(&risk);
+    }
+    let tunnel =
+        Running::open(&config, key).map_err(|error| CommandFailure::Failed(error.to_string()))?;
+    daemon::run(carry(tunnel))
+}
+
+async fn carry(tunnel: Running) -> Result<(), CommandFailure> {
+    let signals = StopSignals::listen()?;
+    let (stopper, source) = (tunnel.stopper(), tunnel.status_source());
+    let _socket = daemon::answer_status::<Tunnel>(move || TunnelServiceStatus(source.status()));
+    console::print_line(&format!("device {}", tunnel.device()))?;
+    let carrying = tokio::task::spawn_blocking(|| tunnel.run());
+    let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
+    let result = ended.map_err(|panic| CommandFailure::Failed(panic.to_string()))?;
+    result.map_err(|error| CommandFailure::Failed(error.to_string()))
+}
+
+/// Reads the shared key from its file, relative to the configuration.
+fn read_key(config: &Path, key: &Path) -> Result<SharedKey, CommandFailure> {
+    let key = SharedKey::read(&key_path(config, key));
+    key.map_err(|error| CommandFailure::Usage(error.to_string()))
+}
+
+/// A warning if other users can read or replace the key.
+fn shown_key(config: &Path, key: &Path) -> Option<String> {
+    let error = exposure(&key_path(config, key))?;
+    Some(format!("key: {}, and be your peer: {}", error.problem(), error.advice()))
+}
+
+fn key_path(config: &Path, key: &Path) -> PathBuf {
+    daemon::config_dir(config).join(key)
+}
+
+/// Settings that the configuration allows, but that are rarely intended.
+fn risks(
+    config: &TunnelConfig,
+    route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
+) -> Vec<CheckFinding> {
+    let mut risks = Vec::new();
+    let mut add = |subject: &str, what: String, fix: &str| {
+        risks.push(CheckFinding::new(FindingSeverity::Warning, subject, what, fix));
+    };
+    if config.min_threshold == 1 {
+        let (are, as_when) =
+            if config.kappa < 2.0 { ("are", "") } else { ("may be", ", as when channels fail") };
+        let what = format!(
+            "min_threshold is 1: packets {are} sent in the clear{as_when}, and whoever listens on one \
+             channel reads those"
+        );
+        add("min_threshold", what, "set min_threshold = 2, with kappa = 2 or more");
+    }
+    if config.allowed.is_empty() {
+        let what = "addresses and routes are empty: nothing that the peer sends is passed on, unless \
+                    `allowed` names its networks";
+        let fix = "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]";
+        add("allowed", what.into(), fix);
+    }
+    if config.min_channels == 1 && config.channels.len() > 1 {
+        let what = "min_channels is 1: whoever is on one channel, and can cut the others while the \
+                    tunnel begins, makes and changes packets";
+        add("min_channels", what.into(), "leave min_channels out: then all are needed");
+    }
+    let uplink = |channel| uplink(config.end, channel);
+    for line in
+        shared_route_warnings(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route)
+    {
+        add("channels", line, SHARED_FIX);
+    }
+    if !config.tamper_code {
+        let what = "tamper_code is off: whoever changes one channel changes packets unnoticed";
+        add("tamper_code", what.into(), "leave tamper_code out, at both ends");
+    }
+    risks
+}
+
+/// The settings that determine how a channel leaves this host.
+fn uplink(end: TunnelEnd, channel: &TunnelChannelConfig) -> ChannelUplink<'_> {
+    let own = channel.local.ip();
+    // A server's channel answers from its listen address.
+    let source = (end == TunnelEnd::Server || !own.is_unspecified()).then_some(own);
+    ChannelUplink {
+        to: channel.peer.map(|peer| peer.ip()),
+        source,
+        device: channel.device.as_deref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::tests::names;
+
+    const GUIDE: &str = include_str!("../../../../../docs/guides/tunnel.md");
+
+    /// The server and the client in the guide.
+    fn guides() -> [&'static str; 2] {
+        let blocks = GUIDE.split("```toml\n").skip(1);
+        let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+        blocks.try_into().expect("two examples")
+    }
+
+    #[test]
+    fn the_examples_are_ends_of_one_tunnel_without_risks() {
+        for [server, client] in [[SERVER, CLIENT], guides()] {
+            let [server, client] =
+                [server, client].map(|text| TunnelConfig::from_toml(text).unwrap());
+            assert_eq!((server.end, client.end), (TunnelEnd::Server, TunnelEnd::Client));
+            let listens = server.channels.iter().map(|channel| Some(channel.local));
+            assert!(listens.eq(client.channels.iter().map(|channel| channel.peer)));
+            assert!(client.key.is_some() && client.key == server.key);
+            assert!(client.min_threshold >= server.min_threshold);
+            assert_eq!(client.tamper_code, server.tamper_code);
+            assert_eq!(client.addresses[0].network(), server.addresses[0].network());
+            assert_eq!((risks(&client, |_| None), risks(&server, |_| None)), (vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        for table in ["", "channel"] {
+            for name in KEYS.names(table) {
+                assert!(names(&help(), name), "{name} is not in --help");
+                let shown = [format!("`{name}`"), format!("[[{name}]]")];
+                assert!(
+                    shown.iter().any(|shown| GUIDE.contains(shown)),
+                    "{name}: not in the guide"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_hardly_anybody_wants_is_named() {
+        let named = |text: &str| {
+            let risks = risks(&TunnelConfig::from_toml(text).unwrap(), |_| None).into_iter();
+            risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
+        };
+        let is_named = |text: &str, expected: &str| {
+            let named = named(text);
+            assert!(named.contains(expected), "{expected}: {named}");
+        };
+        is_named(&CLIENT.replace("kappa = 2", "kappa = 1"), "packets are sent in the clear, and");
+        let floor = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1");
+        is_named(&floor, "packets may be sent in the clear, as when channels fail");
+        is_named(
+            &CLIENT.replace("kappa = 2", "kappa = 2\ntamper_code = false"),
+            "tamper_code is off",
+        );
+
+        let one = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1\nmin_channels = 1");
+        is_named(&one, "min_channels is 1: whoever is on one channel");
+
+        let same_device = CLIENT.replace("wwan0", "wlan0");
+        is_named(&same_device, "channels 2 and 3 are both on wlan0");
+        let same_source = CLIENT.replace("device = \"wlan0\"", "source = \"192.0.2.20\"");
+        is_named(&same_source, "channels 1 and 2 are both at 192.0.2.20");
+        let by_route = CLIENT.replace("device = ", "# ").replace("203.0.113.10", "198.51.100.10");
+        is_named(&by_route, "channels 2 and 3 are both to 198.51.100.10");
+        let same_address = SERVER.replace("203.0.113.10:6521", "198.51.100.10:6522");
+        is_named(&same_address, "channels 2 and 3 are both at 198.51.100.10");
+        let own_devices = same_address
+            .replace("10:6522\"", "10:6522\"\ndevice = \"wwan0\"")
+            .replace("100.10:6521\"", "100.10:6521\"\ndevice = \"wlan0\"");
+        assert_eq!(named(&own_devices), "");
+    }
+}

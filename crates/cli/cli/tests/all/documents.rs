@@ -1,0 +1,210 @@
+//! Checks the documents: runs every `$ sunder ...` line of a `console` block and compares its
+//! output with the document, and searches for the files, modules and items that documents name.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn the_examples_in_the_readme_are_correct() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("plan.txt"), "Meet at the bridge at eight.\n").unwrap();
+    assert_eq!(run_examples(&document("README.md"), place.path()), 4);
+}
+
+#[test]
+fn the_examples_in_the_guide_to_channels_are_correct() {
+    let guide = document("docs/guides/choosing-channels.md");
+    let files: Vec<&str> = blocks(&guide, "toml").collect();
+    let [three, group, five] = files[..] else { panic!("{} files", files.len()) };
+    let place = tempfile::tempdir().unwrap();
+    let write = |name, text: String| fs::write(place.path().join(name), text).unwrap();
+    write("three.toml", three.to_owned());
+    // The guide adds the group to the three channels.
+    write("shared.toml", [three, group].concat());
+    write("five.toml", five.to_owned());
+    assert_eq!(run_examples(&guide, place.path()), 4);
+}
+
+#[test]
+fn the_examples_in_the_guide_to_computing_are_correct() {
+    let guide = document("docs/guides/compute.md");
+    let place = tempfile::tempdir().unwrap();
+    let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
+    let path = format!("{sunder}:{}", std::env::var("PATH").unwrap());
+    let mut expected = Vec::new();
+    let scripts: Vec<&str> = guide.split("```sh\n").skip(1).collect();
+    assert_eq!(scripts.len(), 4);
+    for script in scripts {
+        let (script, rest) = script.split_once("```").unwrap();
+        // Without an output of its own, that of the example before.
+        if let Some((_, output)) = rest.split_once("```text\n") {
+            expected = output.split("```").next().unwrap().lines().collect();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let script = format!("{}\nwait\n", script.replace(":7001", &format!(":{port}")));
+        let mut command = Command::new("sh");
+        command.args(["-e", "-c", &script]).env("PATH", &path).env("XDG_STATE_HOME", place.path());
+        command.current_dir(place.path());
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let mut printed: Vec<&str> = printed.lines().collect();
+        printed.sort_unstable();
+        assert_eq!(printed, expected, "{script}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let example = document("crates/compute/compute/examples/cohorts.rs");
+    let example: Vec<&str> = example.lines().map(str::trim).collect();
+    assert!(example.len() < 60);
+    for line in blocks(&guide, "rust").flat_map(str::lines) {
+        assert!(example.contains(&line.trim()), "{line}");
+    }
+}
+
+#[test]
+fn the_examples_in_the_guide_to_chats_are_correct() {
+    let guide = document("docs/guides/chat.md");
+    let place = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let configuration = blocks(&guide, "toml").next().unwrap();
+    let with_port = |text: &str| text.replace(":6700", &format!(":{port}"));
+    fs::write(place.path().join("proxy.toml"), with_port(configuration)).unwrap();
+    let scripts: Vec<&str> = blocks(&guide, "sh").collect();
+    assert_eq!(scripts.len(), 3);
+    let expected = blocks(&guide, "text").next().unwrap();
+    let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
+    // What runs in the background ends with the script.
+    let script = format!("trap 'kill 0' EXIT\n{}", with_port(&scripts.concat()));
+    let mut command = Command::new("setsid");
+    command.args(["--wait", "sh", "-e", "-c", &script]).current_dir(place.path());
+    command.env("PATH", format!("{sunder}:{}", std::env::var("PATH").unwrap()));
+    command.env("XDG_STATE_HOME", place.path()).env("RUNTIME_DIRECTORY", place.path());
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.ends_with(expected), "{printed}\n{errors}");
+}
+
+#[test]
+fn a_closed_standard_output_ends_a_command_silently() {
+    for arguments in [
+        "plan --channel z=0.1,l=0.01,d=5,r=100",
+        "plan --json --channel z=0.1,l=0.01,d=5,r=100",
+        "lab list",
+    ] {
+        // The reading end is closed before anything is written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(arguments.split(' '))
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "sunder {arguments}");
+        assert_eq!(output.status.code(), Some(1), "sunder {arguments}");
+    }
+}
+
+#[test]
+fn files_and_modules_in_documents_exist() {
+    let files = files_below(&root());
+    let mut missing = Vec::new();
+    for document in files.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let prose: String = text.split("```").step_by(2).collect();
+        let spans = prose.split('`').skip(1).step_by(2);
+        let broken_spans = spans.filter(|span| !file_exists(span, &files) || !item_exists(span));
+        let folder = document.parent().unwrap();
+        let links = prose.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
+        let broken_links = links
+            .filter(|link| !link.starts_with("http") && !root().join(folder).join(link).exists());
+        let broken = broken_spans.chain(broken_links);
+        missing.extend(broken.map(|name| format!("{}: {name}", document.display())));
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Whether a code span is no path of this repository, or a path that exists. Paths with `NAME` are
+/// patterns.
+fn file_exists(span: &str, files: &[PathBuf]) -> bool {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_./@-".contains(c);
+    if span.contains("NAME") || !span.chars().all(is_path) {
+        return true;
+    }
+    if ["crates/", "docs/", "fuzz/", "scripts/", "systemd/"].iter().any(|top| span.starts_with(top))
+    {
+        return root().join(span).exists();
+    }
+    let path = Path::new(span);
+    path.extension().is_none_or(|end| end != "rs") || files.iter().any(|file| file.ends_with(path))
+}
+
+/// Whether a code span is no path such as `crate::module::Item` of this workspace, or one that
+/// exists.
+fn item_exists(span: &str) -> bool {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+    let mut names = span.split("::");
+    let mut folder = root().join("crates").join(names.next().unwrap()).join("src");
+    if !span.contains("::") || !span.chars().all(is_path) || !folder.exists() {
+        return true;
+    }
+    let mut source = fs::read_to_string(folder.join("lib.rs")).unwrap_or_default();
+    for name in names {
+        let Ok(module) = fs::read_to_string(folder.join(name).with_extension("rs")) else {
+            // An item of the last module; what follows belongs to the item.
+            let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
+            return words.any(|word| word == name);
+        };
+        source = module;
+        folder.push(name);
+    }
+    true
+}
+
+/// The files below a directory, relative to it, without those that are built or hidden.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let name = PathBuf::from(entry.file_name());
+        if name.to_string_lossy().starts_with('.') || name == Path::new("target") {
+            continue;
+        }
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(files_below(&entry.path()).into_iter().map(|file| name.join(file)));
+        } else {
+            files.push(name);
+        }
+    }
+    files
+}
+
+/// Runs the examples of a document in `place`. Returns their number.
+fn run_examples(document: &str, place: &Path) -> usize {
+    let examples = blocks(document, "console").flat_map(|block| block.split("$ sunder ").skip(1));
+    let run = examples.map(|example| {
+        let (command, expected) = example.split_once('\n').unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(command.split(' '))
+            .current_dir(place)
+            .output()
+            .unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        assert_eq!(String::from_utf8(printed).unwrap(), expected, "sunder {command}");
+    });
+    run.count()
+}
+
+/// The contents of a document's code blocks in one language.
+fn blocks<'a>(document: &'a str, language: &str) -> impl Iterator<Item = &'a str> {
+    let parts: Vec<&str> = document.split(&format!("```{language}\n")).skip(1).collect();
+    parts.into_iter().map(|part| part.split("```").next().unwrap())
+}
+
+fn document(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

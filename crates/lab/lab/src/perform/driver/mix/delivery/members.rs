@@ -1,0 +1,235 @@
+//! The members of all groups: sessions in this process.
+
+use std::fmt::Write;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
+use mix::membership::{Invitation, MemberName};
+use random::RandomGenerator;
+use rustix::time::{ClockId, clock_gettime};
+use transport::TransportChoice;
+
+use super::super::error_text;
+use super::{MixDeliveryOptions, TIMEOUT};
+use crate::host::EmulatedHost;
+
+/// How many new members of a group connect at a time: a proxy keeps so many that are strangers to
+/// it.
+const MAX_JOINING: usize = 50;
+
+/// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupMemberId {
+    pub(super) group: usize,
+    pub(super) number: usize,
+}
+
+impl GroupMemberId {
+    /// Its name.
+    pub(super) fn name(self) -> String {
+        format!("member-{}", self.number)
+    }
+
+    fn file(self) -> String {
+        format!("member-{}-{}", self.group, self.number)
+    }
+}
+
+/// What has happened at a member, and when.
+pub(super) struct GroupMemberEvent {
+    pub(super) member: GroupMemberId,
+    pub(super) at: Instant,
+    pub(super) event: ChatEvent,
+}
+
+/// All members, by their groups.
+pub(super) struct GroupMemberSessions<'a> {
+    host: &'a EmulatedHost,
+    configs: Vec<Vec<ChatConfig>>,
+    sessions: Vec<Vec<ChatSession>>,
+    /// How many took part in the last round that each has read.
+    participants: Vec<Vec<usize>>,
+    event_sender: Sender<GroupMemberEvent>,
+    events: Receiver<GroupMemberEvent>,
+}
+
+impl<'a> GroupMemberSessions<'a> {
+    /// Makes the identities of all members. Returns the administrators' keys.
+    pub(super) fn make_identities(
+        place: &Path,
+        options: &MixDeliveryOptions,
+    ) -> Result<Vec<IdentityPublicKey>, String> {
+        let make = |group| {
+            let keys = (0..options.members).map(|number| {
+                let file = GroupMemberId { group, number }.file();
+                make_key(&place.join(format!("{file}.key")))
+            });
+            let keys = keys.collect::<Result<Vec<_>, _>>()?;
+            keys.first().copied().ok_or_else(|| String::from("a group has no members"))
+        };
+        (0..options.groups).map(make).collect()
+    }
+
+    /// Starts the administrators, as members of the groups of a proxy.
+    pub(super) fn start(
+        host: &'a EmulatedHost,
+        place: &Path,
+        options: &MixDeliveryOptions,
+        proxy_key: IdentityPublicKey,
+    ) -> Result<Self, String> {
+        let (tell, told) = channel();
+        let mut members = Self {
+            host,
+            configs: Vec::new(),
+            sessions: Vec::new(),
+            participants: vec![vec![0; options.members]; options.groups],
+            event_sender: tell,
+            events: told,
+        };
+        for (group, name) in options.group_names().enumerate() {
+            let administrator = read_key(
+                &place.join(format!("{}.key", GroupMemberId { group, number: 0 }.file())),
+            )?;
+            let config = |number| {
+                let member = GroupMemberId { group, number };
+                Ok(ChatConfig {
+                    config_dir: place.to_owned(),
+                    identity: PathBuf::from(format!("{}.key", member.file())),
+                    name: MemberName::new(&member.name()).map_err(error_text)?,
+                    proxy: options.address.to_string(),
+                    proxy_key,
+                    group: name.parse().map_err(error_text)?,
+                    administrator,
+                    state: PathBuf::from(format!("{}.state", member.file())),
+                    transport: TransportChoice::Named("tcp"),
+                    least_anonymity: 3,
+                    history: false,
+                    stay: 1,
+                })
+            };
+            let configs = (0..options.members).map(config).collect::<Result<_, String>>()?;
+            members.configs.push(configs);
+            members.sessions.push(Vec::new());
+            members.add(GroupMemberId { group, number: 0 }, None)?;
+        }
+        Ok(members)
+    }
+
+    fn add(&mut self, member: GroupMemberId, invitation: Option<Invitation>) -> Result<(), String> {
+        let config = &self.configs[member.group][member.number];
+        let tell = self.event_sender.clone();
+        let tell = move |event| {
+            let told = tell.send(GroupMemberEvent { member, at: Instant::now(), event });
+            told.map_err(|_| "the measurement is over".into())
+        };
+        // The threads that it starts are on the host of the one that starts them.
+        let session =
+            self.host.run(|| ChatSession::start(config, invitation, tell)).map_err(error_text)?;
+        self.sessions[member.group].push(session.map_err(error_text)?.0);
+        Ok(())
+    }
+
+    /// The administrators invite all others, who join, some at a time, one group after the other.
+    /// Returns when all members of each have read a round in which all took part.
+    pub(super) fn all_join(&mut self, options: &MixDeliveryOptions) -> Result<(), String> {
+        for group in 0..options.groups {
+            let mut joined = 1;
+            while joined < options.members {
+                let next = (joined + MAX_JOINING).min(options.members);
+                for number in joined..next {
+                    let member = GroupMemberId { group, number };
+                    let invitation = self.invite(member)?;
+                    self.add(member, Some(invitation))?;
+                }
+                joined = next;
+                let deadline = Instant::now() + TIMEOUT;
+                while self.participants[group][..joined].iter().any(|seen| *seen < joined) {
+                    let told = self.next(deadline, "a round in which all take part")?;
+                    self.take(told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An invitation of the group's administrator.
+    fn invite(&mut self, member: GroupMemberId) -> Result<Invitation, String> {
+        let name = MemberName::new(&member.name()).map_err(error_text)?;
+        self.sessions[member.group][0].send_command(ChatCommand::Invite(name));
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let told = self.next(deadline, "an invitation")?;
+            if let ChatEvent::Invitation(code) = &told.event {
+                return Invitation::parse(code).map_err(error_text);
+            }
+            self.take(told)?;
+        }
+    }
+
+    /// Has a member say something to another one of its group.
+    pub(super) fn say(&self, from: GroupMemberId, to: GroupMemberId, text: String) {
+        self.sessions[from.group][from.number]
+            .send_command(ChatCommand::Say { to: to.name(), text });
+    }
+
+    /// What has happened next; `None` if nothing has until then.
+    pub(super) fn next_until(
+        &mut self,
+        until: Instant,
+    ) -> Result<Option<GroupMemberEvent>, String> {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.events.recv_timeout(left) {
+            Ok(told) => Ok(Some(told)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err("all members have ended".into()),
+        }
+    }
+
+    fn next(&mut self, deadline: Instant, what: &str) -> Result<GroupMemberEvent, String> {
+        let told = self.next_until(deadline)?;
+        told.ok_or_else(|| format!("{what} has not come within {} s", TIMEOUT.as_secs()))
+    }
+
+    /// Takes what matters for who is there.
+    fn take(&mut self, told: GroupMemberEvent) -> Result<(), String> {
+        let GroupMemberId { group, number } = told.member;
+        match told.event {
+            ChatEvent::Status(status) => self.participants[group][number] = status.anonymity_set,
+            ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
+                return Err(format!("{}: {why}", told.member.name()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The processor time of this process: that of all members and of the links.
+    #[expect(clippy::unused_self, reason = "they are in this process")]
+    pub(super) fn processor(&self) -> Duration {
+        Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+    }
+}
+
+/// Makes the file of an identity, and returns its public key.
+pub(super) fn make_key(path: &Path) -> Result<IdentityPublicKey, String> {
+    let secret: [u8; 32] = RandomGenerator::seeded()
+        .and_then(|mut generator| generator.array())
+        .map_err(error_text)?;
+    let mut digits = String::new();
+    for byte in secret {
+        // Writing to a text does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    fs::write(path, digits).map_err(error_text)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(error_text)?;
+    Ok(IdentitySecretKey::new(&secret).public())
+}
+
+fn read_key(path: &Path) -> Result<IdentityPublicKey, String> {
+    Ok(IdentitySecretKey::read(path).map_err(error_text)?.public())
+}

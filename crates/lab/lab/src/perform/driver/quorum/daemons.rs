@@ -1,0 +1,320 @@
+//! Groups of servers that each run `sunder quorum node` on a host of their own, linked by a switch.
+
+mod refreshing;
+mod signing;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use keys::IdentitySecretKey;
+use quorum::api::{ApiEncoding, QuorumApiClient};
+use quorum::node::QuorumNodeStatus;
+use quorum::nodes::parse_nodes;
+use quorum::{QuorumShareFile, Sha256Digest, ceremony_files};
+use random::RandomGenerator;
+use rustix::process::Signal;
+use serde::Deserialize;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::{MeasurementDriver, host};
+use super::{check_bits, combination, key};
+use crate::link::EmulatedLinkConditions;
+use crate::network::EmulatedNetwork;
+use crate::perform::program::ProgramProcess;
+use crate::trial::{HostPlan, LinkPlan, Trial};
+
+pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
+pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
+
+/// Where servers keep their stores. `{files}` is in memory, and their disk is to be a disk.
+const STORES: &str = "/var/tmp";
+
+/// The host to which all others are linked.
+const SWITCH: &str = "switch";
+
+/// The port of links between servers.
+const PORT: u16 = 6530;
+
+/// The time within which servers must do what is waited for. A refresh of ten servers takes some
+/// seconds on four processors.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The interval at which servers are asked how they are.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How all servers are linked, and what they run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuorumNetworkOptions {
+    /// The program.
+    sunder: PathBuf,
+    /// The number of servers of a group, 3f+1.
+    servers: u8,
+    /// The number of bits of the modulus.
+    modulus_bits: u32,
+    /// The delay from one server to another, in ms.
+    delay_ms: f64,
+    /// The rate of each server's link, in Mbit/s.
+    rate_mbit: f64,
+}
+
+impl QuorumNetworkOptions {
+    /// What is wrong with it, in one line.
+    fn check(&self) -> Result<(), String> {
+        combination(self.servers)?;
+        check_bits(self.modulus_bits)?;
+        self.conditions().checked().map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// Of the link between a server and the switch.
+    fn conditions(&self) -> EmulatedLinkConditions {
+        let (rate_mbit, delay_ms) = (Some(self.rate_mbit), self.delay_ms / 2.0);
+        EmulatedLinkConditions { rate_mbit, delay_ms, ..EmulatedLinkConditions::default() }
+    }
+
+    /// Adds the hosts of so many servers to a trial.
+    fn add_hosts(&self, servers: usize, trial: &mut Trial) {
+        let switch = HostPlan { forwards: true, ..HostPlan::default() };
+        trial.hosts.insert(SWITCH.into(), switch);
+        for name in (1..=servers).map(host_name) {
+            let link = LinkPlan {
+                hosts: [name.clone(), SWITCH.into()],
+                mtu: 1500,
+                congestion: None,
+                both: Some(self.conditions()),
+                forward: None,
+                back: None,
+                tap: None,
+            };
+            trial.hosts.insert(name.clone(), HostPlan::default());
+            trial.links.insert(name, link);
+        }
+    }
+}
+
+/// The servers that are to be the next group.
+#[derive(Clone, Copy, Debug, Default)]
+struct JoiningServers {
+    count: usize,
+    /// Whether the first group's servers have them in their configurations, so that there are links
+    /// with them before the refresh.
+    linked: bool,
+}
+
+/// The name of a server's host, and of its link.
+fn host_name(number: usize) -> String {
+    format!("server-{number}")
+}
+
+/// Servers that run, by their numbers from 1: a group, and those that are to be the next one.
+struct RunningServers<'a> {
+    site: QuorumNetworkOptions,
+    network: &'a EmulatedNetwork,
+    directory: TempDir,
+    running: BTreeMap<usize, ProgramProcess>,
+    runtime: Runtime,
+}
+
+impl<'a> RunningServers<'a> {
+    /// Performs the ceremony for the first group, starts its servers and those that join, and waits
+    /// until the group is linked and has signed its header.
+    fn start(
+        site: QuorumNetworkOptions,
+        joining: JoiningServers,
+        network: &'a EmulatedNetwork,
+    ) -> Result<Self, String> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(text)?;
+        let directory = tempfile::Builder::new().prefix("sunder-quorum-").tempdir_in(STORES);
+        let directory = directory.map_err(|error| format!("{STORES}: {error}"))?;
+        let mut servers = Self { site, network, directory, running: BTreeMap::new(), runtime };
+        let group = usize::from(servers.site.servers);
+        let all: Vec<usize> = (1..=group + joining.count).collect();
+        servers.prepare(group, &all, joining.linked)?;
+        servers.run(&all)?;
+        for &number in &all {
+            let links = match (number <= group, joining.linked) {
+                (true, false) => group - 1,
+                (true, true) => all.len() - 1,
+                (false, true) => group,
+                (false, false) => 0,
+            };
+            servers.wait(number, "be ready", |status| {
+                let up = status.links.iter().filter(|link| link.up).count();
+                up >= links && (number > group || status.header_signed)
+            })?;
+        }
+        Ok(servers)
+    }
+
+    /// Writes all files.
+    fn prepare(&self, group: usize, all: &[usize], linked: bool) -> Result<(), String> {
+        let mut generator = RandomGenerator::seeded().map_err(text)?;
+        let secrets = all.iter().map(|_| generator.array());
+        let secrets: Vec<[u8; 32]> = secrets.collect::<Result<_, _>>().map_err(text)?;
+        let identities: Vec<String> = secrets
+            .iter()
+            .map(|secret| IdentitySecretKey::new(secret).public().to_string())
+            .collect();
+        let table = |name: &str, number: &usize| {
+            let (identity, address) = (&identities[number - 1], self.address(*number)?);
+            Ok(format!("[[{name}]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n"))
+        };
+        let tables = |name: &str, numbers: &[usize]| {
+            numbers.iter().map(|number| table(name, number)).collect::<Result<String, String>>()
+        };
+        let (first, next) = all.split_at(group);
+        let key = key(self.site.modulus_bits)?;
+        let members = parse_nodes(&tables("server", first)?).map_err(text)?;
+        let files = QuorumShareFile::deal(&key, &members, &mut generator).map_err(text)?;
+        ceremony_files::write(self.directory.path(), &files).map_err(text)?;
+        self.write("next.toml", &tables("server", next)?)?;
+        for (number, secret) in all.iter().zip(&secrets) {
+            self.write(&format!("server-{number}.key"), &Sha256Digest(*secret).to_string())?;
+            let address = self.address(*number)?;
+            let share = format!("share = \"server-{number}.share\"\n");
+            let more = match (*number <= group, linked) {
+                (true, false) => share,
+                (true, true) => share + &tables("peer", next)?,
+                (false, _) => tables("peer", first)?,
+            };
+            let config = format!(
+                "identity = \"server-{number}.key\"\nmaster_key = \"server-{number}.key\"\n\
+                 public_key = \"public.pem\"\nstore = \"server-{number}.store\"\n\
+                 listen = [\"{address}\"]\nsocket = \"server-{number}.api\"\n\
+                 need_delay_s = 300\n{more}[[rule]]\nprefix = \"a message\"\n"
+            );
+            self.write(&format!("server-{number}.toml"), &config)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file that only this user may read.
+    fn write(&self, name: &str, content: &str) -> Result<(), String> {
+        let path = self.path(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn address(&self, number: usize) -> Result<String, String> {
+        let name = host_name(number);
+        let address = self.network.address(&name, &name);
+        let address = address.ok_or_else(|| format!("there is no link {name}"))?;
+        Ok(format!("{address}:{PORT}"))
+    }
+
+    /// Starts these servers, or kills them and starts them again.
+    fn run(&mut self, numbers: &[usize]) -> Result<(), String> {
+        for &number in numbers {
+            self.running.remove(&number);
+            let config = self.path(&format!("server-{number}.toml"));
+            let command = [&self.site.sunder, Path::new("quorum"), Path::new("node")];
+            let command = command.into_iter().chain([Path::new("--config"), &config]);
+            let command: Vec<String> = command.map(|it| it.display().to_string()).collect();
+            let host = host(self.network, &host_name(number))?;
+            let output = self.path(&format!("server-{number}.log"));
+            let program = ProgramProcess::start(host, &command, &output, None)?;
+            self.running.insert(number, program);
+        }
+        for number in numbers {
+            self.program(*number)?.wait_for_output("listening on")?;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, number: usize) -> Result<&mut ProgramProcess, String> {
+        self.running.get_mut(&number).ok_or_else(|| format!("server {number} does not run"))
+    }
+
+    /// Stops these servers without ending them: they are silent.
+    fn suspend(&mut self, numbers: &[usize]) -> Result<(), String> {
+        numbers.iter().try_for_each(|number| self.program(*number)?.signal(Signal::STOP))
+    }
+
+    /// Lets them go on.
+    fn resume(&mut self, numbers: &[usize]) -> Result<(), String> {
+        numbers.iter().try_for_each(|number| self.program(*number)?.signal(Signal::CONT))
+    }
+
+    /// Says so if a server has ended.
+    fn check(&mut self) -> Result<(), String> {
+        self.running.values_mut().try_for_each(ProgramProcess::check)
+    }
+
+    /// Waits until the status of a server is as expected.
+    fn wait(
+        &mut self,
+        number: usize,
+        expected: &str,
+        is_reached: impl Fn(&QuorumNodeStatus) -> bool,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_reached(&self.status(number)?) {
+            self.check()?;
+            if Instant::now() > deadline {
+                let expected = format!("did not {expected} in time");
+                return Err(self.program(number)?.error_with_output(&expected));
+            }
+            sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// What a server says of itself.
+    fn status(&self, number: usize) -> Result<QuorumNodeStatus, String> {
+        let path = self.path(&format!("quorum-server-{number}.sock"));
+        let mut answer = String::new();
+        let asked = UnixStream::connect(&path).and_then(|mut it| it.read_to_string(&mut answer));
+        asked.map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_json::from_str(&answer).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// When a server logged an event of an epoch; `None` if it has not.
+    fn logged(&self, number: usize, event: &str, epoch: u64) -> Result<Option<SystemTime>, String> {
+        let program = self.running.get(&number).ok_or("no such server")?;
+        let (output, epoch) = (program.output()?, format!("epoch={epoch}"));
+        let is_it =
+            |line: &&str| line.contains(event) && line.split_whitespace().any(|word| word == epoch);
+        let Some(line) = output.lines().find(is_it) else { return Ok(None) };
+        let time = line.split_whitespace().next().unwrap_or_default();
+        humantime::parse_rfc3339(time).map(Some).map_err(|error| format!("{line}: {error}"))
+    }
+
+    fn client(&self, number: usize) -> QuorumApiClient {
+        QuorumApiClient::new(&self.path(&format!("server-{number}.api")))
+    }
+
+    /// Has a message signed at a server, and returns how long that took.
+    fn sign(&self, number: usize, message: &str) -> Result<Duration, String> {
+        let (client, message) = (self.client(number), message.to_owned());
+        let start = Instant::now();
+        let signed = self.runtime.block_on(client.sign(message.into(), ApiEncoding::Pkcs1));
+        let took = start.elapsed();
+        signed.map_err(|error| format!("server {number}: {error}"))?;
+        Ok(took)
+    }
+
+    /// Approves a refresh to the servers that join.
+    fn approve(&self, number: usize) -> Result<(), String> {
+        let next = fs::read_to_string(self.path("next.toml")).map_err(text)?;
+        let approved = self.runtime.block_on(self.client(number).start_refresh(next));
+        approved.map(|_| ()).map_err(|error| format!("server {number}: {error}"))
+    }
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,250 @@
+//! The local API: HTTP/1.1 over a Unix socket, specified in `docs/formats/quorum-api.json`.
+//!
+//! Who may connect to the socket may register messages, have them signed and start a refresh. So
+//! access is decided by the permissions of the socket alone.
+
+mod client;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod route;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use client::{QuorumApiClient, QuorumApiError};
+pub use server::{ApiSocket, SocketAccess};
+
+/// The longest body of a request, in bytes.
+pub const MAX_BODY_LEN: usize = crate::protocol::signing::MAX_MESSAGE_LEN;
+
+/// The document that specifies the API, in JSON.
+pub const OPENAPI: &str = include_str!("../../../../../docs/formats/quorum-api.json");
+
+/// How a message is encoded before it is signed, with SHA-256.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApiEncoding {
+    /// EMSA-PKCS1-v1_5.
+    #[default]
+    Pkcs1,
+    /// EMSA-PSS, with a random salt of 32 bytes.
+    Pss,
+}
+
+impl ApiEncoding {
+    /// Its name in a request.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pkcs1 => "pkcs1",
+            Self::Pss => "pss",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Pkcs1, Self::Pss].into_iter().find(|encoding| encoding.name() == name)
+    }
+}
+
+/// The answer to a registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterResponse {
+    /// The SHA-256 of the message, in hexadecimal digits.
+    pub digest: String,
+    /// Whether it was not registered before.
+    pub new: bool,
+}
+
+/// The witnesses of the current epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochWitnesses {
+    /// The epoch.
+    pub epoch: u64,
+    /// The witness of each share by label, in hexadecimal digits.
+    pub witnesses: Vec<String>,
+}
+
+/// The state of a refresh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefreshStatus {
+    /// The epoch that is to begin.
+    pub epoch: u64,
+    /// What the servers are doing.
+    pub step: RefreshStep,
+    /// How much of the step is done: approvals, session keys, labels with a dealing, servers with
+    /// their shares.
+    pub done: u64,
+    /// How much of it the next step needs.
+    pub of: u64,
+    /// The servers that have not done their part in the step: of the current group while it
+    /// approves and deals, of the new one otherwise. Not all of them are needed.
+    pub waiting_for: Vec<AwaitedServer>,
+    /// How many servers of the current group have given the refresh up.
+    pub cancelled: u64,
+    /// How many of them end it, f+1.
+    pub cancelled_of: u64,
+    /// What an operator has to do, in one line; empty if nothing.
+    pub problem: String,
+}
+
+/// A server for which a refresh waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedServer {
+    /// Its number in its group, from 1.
+    pub server: u64,
+    /// Its identity key, in hexadecimal digits.
+    pub identity: String,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether the server that was asked has a link with it, or is it.
+    pub connected: bool,
+}
+
+/// What the servers do in a refresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefreshStep {
+    /// Fewer than f+1 servers have approved it.
+    Approving,
+    /// New servers register their session keys.
+    SessionKeys,
+    /// Old servers deal their shares, and new ones confirm them.
+    Dealing,
+    /// New servers compute their shares.
+    Computing,
+    /// The new epoch has begun.
+    Done,
+    /// f+1 servers have given it up.
+    Cancelled,
+}
+
+/// How a server is doing. It makes progress, or it has nothing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeHealth {
+    /// Whether the server can sign and follows the agreement log.
+    pub ok: bool,
+    /// What is wrong, in one line; empty if nothing is.
+    pub problem: String,
+    /// For how many seconds something has been wrong; `null` if nothing is, or only since now.
+    pub problem_s: Option<u64>,
+    /// What is wrong with others, although this server can sign; empty if nothing is.
+    #[serde(default)]
+    pub warning: String,
+    /// The epoch; `null` without shares.
+    pub epoch: Option<u64>,
+    /// The last height of the agreement log that was applied.
+    pub height: u64,
+    /// For how many seconds entries have waited to be committed, those of others for the next
+    /// height; `null` if none wait.
+    pub waiting_s: Option<u64>,
+    /// The number of other servers that are connected.
+    pub connected: u64,
+    /// The number of servers that must be connected for a signature, without this one.
+    pub needed: u64,
+}
+
+/// The kind of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiRefusalKind {
+    /// The request is wrong.
+    Malformed,
+    /// The policy does not allow it.
+    Forbidden,
+    /// It contradicts what is under way.
+    Conflict,
+    /// Too many requests are under way.
+    Busy,
+    /// The server cannot do it now.
+    Unavailable,
+    /// Others did not answer in time.
+    TimedOut,
+    /// A file cannot be read or written, for example.
+    Internal,
+}
+
+/// A request was not done: one line says why, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiRefusal {
+    /// The kind.
+    pub kind: ApiRefusalKind,
+    /// One line.
+    pub reason: String,
+}
+
+impl ApiRefusal {
+    /// A refusal of this kind.
+    pub fn new(kind: ApiRefusalKind, reason: impl fmt::Display) -> Self {
+        let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { kind, reason }
+    }
+}
+
+impl fmt::Display for ApiRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for ApiRefusal {}
+
+/// What answers the requests. The methods correspond to the operations of the thesis, 4.2 and 4.3.
+pub trait LocalService: Send + Sync + 'static {
+    /// `register_message`: allows this server to sign a message. `user` is the caller's user ID.
+    fn register(
+        &self,
+        message: Bytes,
+        user: Option<u32>,
+    ) -> impl Future<Output = Result<RegisterResponse, ApiRefusal>> + Send;
+
+    /// `sign_message`: has a message signed by f+1 servers. Returns the signature.
+    fn sign(
+        &self,
+        message: Bytes,
+        encoding: ApiEncoding,
+        user: Option<u32>,
+    ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
+
+    /// `start_refresh`: approves a refresh to the group of servers that a `NODES.toml` describes.
+    fn start_refresh(
+        &self,
+        nodes: String,
+        user: Option<u32>,
+    ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
+
+    /// Gives up the refresh that is under way or approved.
+    fn cancel_refresh(
+        &self,
+        user: Option<u32>,
+    ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
+
+    /// The refresh that is under way, or the last one since the server's start.
+    fn refresh(&self) -> Option<RefreshStatus>;
+
+    /// `get_witnesses`.
+    ///
+    /// # Errors
+    /// When the server has no epoch.
+    fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal>;
+
+    /// The group's public key in PEM.
+    ///
+    /// # Errors
+    /// When the server does not have it.
+    fn public_key(&self) -> Result<String, ApiRefusal>;
+
+    /// The headers of all epochs with their signatures, for `sunder quorum verify-epochs`.
+    ///
+    /// # Errors
+    /// When the server has none.
+    fn headers(&self) -> Result<Vec<u8>, ApiRefusal>;
+
+    /// How the server is doing.
+    fn health(&self) -> NodeHealth;
+
+    /// Records a request that was refused before the service saw it.
+    fn refused(&self, request: &'static str, reason: &str);
+}

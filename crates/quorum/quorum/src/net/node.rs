@@ -1,0 +1,165 @@
+//! A server of a quorum: drives [`server::Server`](crate::server::QuorumServer) with links, store,
+//! log and threads, and answers local users.
+//!
+//! The server runs on a thread of its own, which the store may block. What takes long runs on other
+//! threads.
+
+mod answers;
+mod config;
+mod core;
+mod health;
+mod incoming;
+mod local;
+mod open;
+mod problem_tracker;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use keys::RsaPublicKey;
+use random::RandomError;
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::{mpsc, oneshot};
+
+use self::core::NodeEventLoop;
+use crate::log::{AgreementLog, Height, LogFailed};
+use crate::net::links::{QuorumLinks, QuorumPeer, TopicInbox};
+use crate::net::store::{QuorumStore, QuorumStoreError};
+use crate::protocol::server::{QuorumServerSettings, SavedStateError};
+use local::{MAX_COMMANDS, NodeCommand};
+use status::PublishedNodeState;
+
+pub use config::{KEYS, MasterKeySource, QuorumNodeConfig};
+pub use open::{NodeOpenError, OpenedNode, back_up, open, restore};
+pub use status::QuorumNodeStatus;
+
+/// Why a node does not run, or has stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// What it has kept is not the state of this server.
+    #[error(transparent)]
+    Saved(#[from] SavedStateError),
+    /// Its store cannot be read or written.
+    #[error("the store: {0}")]
+    Store(#[from] QuorumStoreError),
+    /// The agreement log has failed.
+    #[error(transparent)]
+    Log(#[from] LogFailed),
+    /// There are no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The system gives no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// It has failed in a way that is an error of this program.
+    #[error("the server's thread has panicked")]
+    Panicked,
+}
+
+/// Where a log is to start.
+#[derive(Debug)]
+pub struct LogStart<L> {
+    /// The last height that was applied.
+    pub applied: Height,
+    /// What has the messages of other servers for the log.
+    pub inbox_source: LogInboxSource<L>,
+}
+
+/// What has the messages of other servers before a log starts.
+#[derive(Debug)]
+pub enum LogInboxSource<L> {
+    /// Their inbox.
+    Inbox(TopicInbox),
+    /// The log that has run at another height, and is to end.
+    Log(L),
+}
+
+/// The links of a node, with their inboxes.
+pub struct NodeNetwork {
+    /// The links.
+    pub links: Arc<QuorumLinks>,
+    /// For the log, signing, and refreshes.
+    pub inboxes: [TopicInbox; 3],
+    /// The servers of the configuration.
+    pub peers: Vec<QuorumPeer>,
+}
+
+/// A node that runs. Local users are answered by its [`NodeHandle`]. It stops when this is dropped.
+#[derive(Debug)]
+pub struct QuorumNode {
+    handle: NodeHandle,
+    ended: oneshot::Receiver<Result<(), NodeError>>,
+    stop: oneshot::Sender<()>,
+}
+
+/// Reaches a node. A clone reaches the same one.
+#[derive(Clone, Debug)]
+pub struct NodeHandle {
+    commands: mpsc::Sender<NodeCommand>,
+    shared: Arc<Mutex<PublishedNodeState>>,
+    links: Arc<QuorumLinks>,
+    public: RsaPublicKey,
+    start: Instant,
+}
+
+impl QuorumNode {
+    /// Starts a node with what its store has. It calls `start_log` when it follows a log, and again
+    /// when others have invited it to follow from another height. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// When the store's content is not that of this server, or cannot be read.
+    pub fn start<L: AgreementLog + Send + 'static>(
+        settings: QuorumServerSettings,
+        store: QuorumStore,
+        network: NodeNetwork,
+        start_log: impl FnMut(LogStart<L>) -> Result<L, LogFailed> + Send + 'static,
+    ) -> Result<Self, NodeError> {
+        let (commands, received) = mpsc::channel(MAX_COMMANDS);
+        let (shared, start) = (Arc::default(), Instant::now());
+        let public = settings.public.clone();
+        let links = Arc::clone(&network.links);
+        let core =
+            NodeEventLoop::new(settings, store, network, start_log, Arc::clone(&shared), start)?;
+        let (stop, stopped) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let runtime = Runtime::current();
+        let run = move || {
+            let result = runtime.block_on(core.run(received, stopped));
+            // Nobody waits for it if the node was dropped.
+            let _ = end.send(result);
+        };
+        thread::Builder::new().name("quorum".into()).spawn(run).map_err(NodeError::Thread)?;
+        let handle = NodeHandle { commands, shared, links, public, start };
+        Ok(Self { handle, ended, stop })
+    }
+
+    /// Reaches it.
+    pub fn handle(&self) -> NodeHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until it has failed.
+    ///
+    /// # Errors
+    /// The reason.
+    pub async fn failed(&mut self) -> Result<(), NodeError> {
+        (&mut self.ended).await.unwrap_or(Err(NodeError::Panicked))
+    }
+
+    /// Stops it, and waits until its store is closed.
+    ///
+    /// # Errors
+    /// When it failed before.
+    pub async fn stop(self) -> Result<(), NodeError> {
+        drop(self.stop);
+        self.ended.await.unwrap_or(Err(NodeError::Panicked))
+    }
+}
+
+fn lock(shared: &Mutex<PublishedNodeState>) -> MutexGuard<'_, PublishedNodeState> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,495 @@
+//! The loop that hands a server its inputs and does what it asks.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use keys::IdentityPublicKey;
+use random::{RandomError, RandomGenerator};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::answers::{AnswerAuditRecord, AnswerCounter};
+use super::config::QuorumNodeConfig;
+use super::incoming::NodeInboxes;
+use super::local::{NodeCommand, PendingSignRequest, RegistrationReply};
+use super::status::PublishedNodeState;
+use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, lock};
+use crate::log::{AgreementLog, CommittedEntries, Height, LogFailed, SubmitError};
+use crate::net::links::{LinkLane, LinkTopic, QuorumLinks, QuorumPeer, TopicInbox};
+use crate::net::store::QuorumStore;
+use crate::net::store::audit;
+use crate::protocol::group::QuorumMember;
+use crate::protocol::policy::MessageDigest;
+use crate::protocol::server::{
+    GroupStart, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
+    QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SavedStateChange, SignRefusal,
+};
+
+/// How often the state is published, and the health watched, at least.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many messages are handled before something else has its turn.
+const MAX_BATCH: usize = 16;
+
+/// A node's server and what it works with.
+pub(super) struct NodeEventLoop<L, F> {
+    server: QuorumServer,
+    store: QuorumStore,
+    generator: RandomGenerator,
+    links: Arc<QuorumLinks>,
+    /// The servers of the groups.
+    members: Vec<QuorumMember>,
+    configured_peers: Vec<QuorumPeer>,
+    incoming: NodeInboxes,
+    log: Option<L>,
+    start_log: F,
+    /// Of the log, until it starts.
+    for_log: Option<TopicInbox>,
+    jobs: NodeJobRunner,
+    done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
+    requests: HashMap<LocalRequestId, PendingSignRequest>,
+    next_request: u64,
+    /// The current epoch, and the height at which it began.
+    begun: Option<(u64, Height)>,
+    answers: AnswerCounter,
+    shared: Arc<Mutex<PublishedNodeState>>,
+    start: Instant,
+}
+
+/// Runs jobs on other threads.
+struct NodeJobRunner {
+    done: mpsc::UnboundedSender<Result<QuorumServerJobResult, RandomError>>,
+    /// Jobs of a refresh take all processors, and no more. Answers to requests for signatures do
+    /// not wait for them; the server bounds their number.
+    refresh_job_permits: Arc<Semaphore>,
+}
+
+impl NodeJobRunner {
+    fn run(&self, job: QuorumServerJob) {
+        let (done, places) = (self.done.clone(), Arc::clone(&self.refresh_job_permits));
+        let is_urgent = job.is_urgent();
+        let run = move || {
+            let result =
+                RandomGenerator::seeded().and_then(|mut generator| job.run(&mut generator));
+            // Nobody waits for it if the node has stopped.
+            let _ = done.send(result);
+        };
+        if is_urgent {
+            tokio::task::spawn_blocking(run);
+            return;
+        }
+        tokio::spawn(async move {
+            let Ok(place) = places.acquire_owned().await else { return };
+            // It fails only if the process ends.
+            let _ = tokio::task::spawn_blocking(run).await;
+            drop(place);
+        });
+    }
+}
+
+impl<L, F> NodeEventLoop<L, F>
+where
+    L: AgreementLog + Send,
+    F: FnMut(LogStart<L>) -> Result<L, LogFailed>,
+{
+    pub(super) fn new(
+        settings: QuorumServerSettings,
+        store: QuorumStore,
+        network: NodeNetwork,
+        start_log: F,
+        shared: Arc<Mutex<PublishedNodeState>>,
+        start: Instant,
+    ) -> Result<Self, NodeError> {
+        let (saved, registered) = (store.saved()?, store.registered()?);
+        let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
+        let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
+        let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers } = network;
+        // A server that has begun knows the servers of its groups, and names them first of all.
+        if begun.is_none() {
+            links.set_peers(&peers);
+        }
+        let (sender, done) = mpsc::unbounded_channel();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = NodeJobRunner {
+            done: sender,
+            refresh_job_permits: Arc::new(Semaphore::new(processors)),
+        };
+        let core = Self {
+            server,
+            store,
+            generator: RandomGenerator::seeded()?,
+            links,
+            members: Vec::new(),
+            configured_peers: peers,
+            incoming: NodeInboxes::new(signing, refresh),
+            log: None,
+            start_log,
+            for_log: Some(for_log),
+            jobs,
+            done,
+            requests: HashMap::new(),
+            next_request: 0,
+            begun,
+            answers: AnswerCounter::default(),
+            shared,
+            start,
+        };
+        core.publish_start();
+        Ok(core)
+    }
+
+    /// Runs until a failure, or until `stopped` ends.
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<NodeCommand>,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Result<(), NodeError> {
+        let mut ticks = interval(PUBLISH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.do_outputs()?;
+            self.receive()?;
+            self.publish();
+            let deadlines = self.server.deadline().into_iter().chain(self.incoming.ready());
+            let deadline = deadlines.min().map(|at| self.start + at);
+            let wait = async {
+                match deadline {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                _ = &mut stopped => return Ok(()),
+                Some(command) = commands.recv() => self.command(command)?,
+                first = self.incoming.next() => {
+                    for server in self.incoming.take(first) {
+                        self.server.handle_link_up(&server);
+                    }
+                }
+                Some(done) = self.done.recv() => {
+                    let now = self.now();
+                    self.server.handle_job(now, done?);
+                }
+                committed = next_of(&mut self.log) => {
+                    let now = self.now();
+                    self.server.handle_committed(now, &committed?, &mut self.generator)?;
+                }
+                () = wait => {}
+                // The log goes on by itself: its progress is read again.
+                _ = ticks.tick() => {
+                    self.watch();
+                    while let Some(repeated) = self.answers.poll(Instant::now()) {
+                        self.record_answers(repeated)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Handles messages of other servers.
+    fn receive(&mut self) -> Result<(), NodeError> {
+        for _ in 0..MAX_BATCH {
+            let now = self.now();
+            let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
+            let queued = self.links.queued(message.from(), LinkLane::Urgent);
+            self.server.handle_message(now, message.from(), topic, &message.bytes, queued);
+            self.do_outputs()?;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: NodeCommand) -> Result<(), NodeError> {
+        match command {
+            NodeCommand::Register(message, reply) => {
+                let registration = self.store.register(message)?;
+                if registration.is_new {
+                    self.server.registered(message);
+                    self.record(&audit::AuditEvent::Registered { digest: message.to_string() })?;
+                }
+                if let Some(evicted) = registration.evicted {
+                    warn!(message = %evicted, "the oldest registration was removed");
+                    self.server.unregistered(&evicted);
+                }
+                // The caller may be gone.
+                let _ = reply.send(RegistrationReply { is_new: registration.is_new });
+            }
+            NodeCommand::Sign(message, encoding, reply) => {
+                let id = LocalRequestId(self.next_request);
+                self.next_request += 1;
+                let digest = MessageDigest::of(&message);
+                self.requests.insert(id, PendingSignRequest { digest, reply });
+                let encoding = encoding.with_salt(&mut self.generator)?;
+                let now = self.now();
+                self.server.sign(now, id, message.into(), encoding);
+            }
+            NodeCommand::StartRefresh(group, digest, reply) => {
+                let now = self.now();
+                let started = self.server.start_refresh(group, now);
+                if started.is_ok() {
+                    let (epoch, group) = (self.epoch() + 1, digest.to_string());
+                    self.record(&audit::AuditEvent::RefreshApproved { epoch, group })?;
+                }
+                // The caller asks for the state next.
+                self.publish();
+                let _ = reply.send(started);
+            }
+            NodeCommand::CancelRefresh(reply) => {
+                let now = self.now();
+                let cancelled = self.server.cancel_refresh(now);
+                if cancelled.is_ok() {
+                    let epoch = self.epoch() + 1;
+                    self.record(&audit::AuditEvent::RefreshCancelled { epoch })?;
+                }
+                self.publish();
+                let _ = reply.send(cancelled);
+            }
+            NodeCommand::Record(event) => self.record(&event)?,
+            NodeCommand::Reload(config, reply) => {
+                let QuorumNodeConfig { rules, delays, timeouts, peers, .. } = *config;
+                self.server.reconfigure(rules, delays, timeouts);
+                self.configured_peers = peers;
+                self.connect();
+                let _ = reply.send(());
+            }
+        }
+        Ok(())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.server.status().epoch.map_or(0, |epoch| epoch.epoch)
+    }
+
+    fn record(&mut self, event: &audit::AuditEvent) -> Result<(), NodeError> {
+        if let audit::AuditEvent::Refused { request, reason, count: so_often } = event {
+            warn!(request, reason, so_often, "a local user's request was refused");
+        }
+        Ok(self.store.record(event, SystemTime::now())?)
+    }
+
+    fn do_outputs(&mut self) -> Result<(), NodeError> {
+        loop {
+            let now = self.now();
+            let Some(output) = self.server.poll_output(now, &mut self.generator)? else {
+                return Ok(());
+            };
+            self.do_output(output)?;
+        }
+    }
+
+    fn do_output(&mut self, output: QuorumServerOutput) -> Result<(), NodeError> {
+        match output {
+            QuorumServerOutput::Send { to, topic, lane, bytes } => {
+                if topic == LinkTopic::Refresh {
+                    let now = self.now();
+                    self.incoming.charge(&to, bytes.len(), now);
+                }
+                if let Err(error) = self.links.send(&to, topic, lane, bytes) {
+                    debug!(server = %to, %error, "not sent");
+                }
+            }
+            QuorumServerOutput::Submit(entry) => self.submit(entry)?,
+            QuorumServerOutput::Save(changes) => {
+                self.store.save(&changes, &mut self.generator, SystemTime::now())?;
+                for change in &changes {
+                    if let SavedStateChange::Start(start) | SavedStateChange::Restarted(start) =
+                        change
+                    {
+                        self.prune(start);
+                        self.publish_start();
+                    }
+                }
+            }
+            QuorumServerOutput::Job(job) => self.jobs.run(job),
+            QuorumServerOutput::Reply { id, result } => self.reply(id, result)?,
+            QuorumServerOutput::Peers(members) => {
+                self.members = members;
+                self.connect();
+            }
+            QuorumServerOutput::Log { applied } => {
+                let before = self.log.take().map(LogInboxSource::Log);
+                let inbox = self.for_log.take().map(LogInboxSource::Inbox);
+                if let Some(before) = before.or(inbox) {
+                    let log = (self.start_log)(LogStart { applied, inbox_source: before })?;
+                    self.server.handle_log_opened(log.incarnation());
+                    self.log = Some(log);
+                }
+            }
+            QuorumServerOutput::Applied { height, set, check, key } => {
+                if let Some(log) = &mut self.log {
+                    log.applied(height, &set, check, key);
+                }
+            }
+            QuorumServerOutput::Event(event) => {
+                self.keep(&event)?;
+                self.event(&event);
+            }
+        }
+        Ok(())
+    }
+
+    /// When an epoch begins, the log may forget what came before the one before it. A server that
+    /// is further behind is invited to begin again.
+    fn prune(&mut self, start: &GroupStart) {
+        let (epoch, height) = (start.header().epoch, start.height);
+        let before = *self.begun.get_or_insert((epoch, height));
+        if before.0 != epoch {
+            self.begun = Some((epoch, height));
+            if let Some(log) = &mut self.log {
+                log.prune(before.1);
+            }
+        }
+    }
+
+    fn submit(&mut self, entry: Bytes) -> Result<(), NodeError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        match log.submit(entry) {
+            Err(SubmitError::Failed) => Err(LogFailed(Arc::new(SubmitError::Failed)).into()),
+            Err(error) => {
+                warn!(%error, "an entry was not submitted");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        id: LocalRequestId,
+        result: Result<Vec<u8>, SignRefusal>,
+    ) -> Result<(), NodeError> {
+        let Some(PendingSignRequest { digest, reply }) = self.requests.remove(&id) else {
+            return Ok(());
+        };
+        lock(&self.shared).count(result.is_ok());
+        let event = match &result {
+            Ok(_) => {
+                Some(audit::AuditEvent::Signed { digest: digest.to_string(), epoch: self.epoch() })
+            }
+            Err(refusal) => lock(&self.shared).refusals.refused("sign", &refusal.to_string()),
+        };
+        event.iter().try_for_each(|event| self.record(event))?;
+        // The caller may be gone.
+        let _ = reply.send(result);
+        Ok(())
+    }
+
+    /// Links with the servers of the groups, and with those of the configuration, whose addresses
+    /// go before those that the groups have signed.
+    fn connect(&self) {
+        let peer = |member: &QuorumMember| QuorumPeer {
+            key: member.identity,
+            address: member.address.into(),
+        };
+        let signed = self.members.iter().map(peer);
+        let peers: Vec<QuorumPeer> = self.configured_peers.iter().cloned().chain(signed).collect();
+        self.links.set_peers(&peers);
+    }
+
+    /// Records what must be known later.
+    fn keep(&mut self, event: &QuorumServerEvent) -> Result<(), NodeError> {
+        match event {
+            QuorumServerEvent::Answered { to, message } => {
+                match self.answers.answered(Instant::now(), *to, *message) {
+                    Some(first) => self.record_answers(first),
+                    None => Ok(()),
+                }
+            }
+            QuorumServerEvent::WrongAnswer { server, evidence } => {
+                let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
+                Ok(self.store.keep_evidence(epoch, *server, &evidence, SystemTime::now())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn record_answers(&mut self, answers: AnswerAuditRecord) -> Result<(), NodeError> {
+        let AnswerAuditRecord { to, message, count } = answers;
+        let (digest, epoch) = (message.to_string(), self.epoch());
+        self.record(&audit::AuditEvent::Answered { digest, epoch, to: to.to_string(), count })
+    }
+
+    fn event(&self, event: &QuorumServerEvent) {
+        lock(&self.shared).count_event(event);
+        match event {
+            QuorumServerEvent::Invited { epoch } => {
+                info!(epoch, "f+1 servers have invited this one");
+            }
+            QuorumServerEvent::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
+            QuorumServerEvent::RunCancelled => info!("the refresh was given up"),
+            QuorumServerEvent::EpochBegun { epoch, index: Some(index) } => {
+                info!(epoch, server = %index, "an epoch begins");
+            }
+            QuorumServerEvent::EpochBegun { epoch, index: None } => {
+                info!(epoch, "an epoch begins, without this server");
+            }
+            QuorumServerEvent::HasShares { epoch } => info!(epoch, "this server has its shares"),
+            QuorumServerEvent::HeaderSigned { epoch } => {
+                info!(epoch, "the group has signed its header");
+            }
+            QuorumServerEvent::EpochEnded { epoch, newest } => {
+                info!(epoch, newest, "the epoch has ended: signed headers go on after it");
+            }
+            QuorumServerEvent::Wiped { epoch } => info!(epoch, "the shares were wiped"),
+            QuorumServerEvent::WrongAnswer { server, .. } => {
+                warn!(%server, "a server signs wrongly, which the evidence in the store proves");
+            }
+            QuorumServerEvent::Answered { to, message } => {
+                debug!(%to, %message, "partial signatures given");
+            }
+            QuorumServerEvent::DealerExcluded { dealer, by } => {
+                warn!(%dealer, %by, "a dealer is proven faulty; examine it");
+            }
+            QuorumServerEvent::FalseComplaint { complainant } => {
+                warn!(%complainant, "a server has complained without reason; examine it");
+            }
+            QuorumServerEvent::WrongEntry { side, author, why } => {
+                warn!(?side, server = %author, %why, "a server has signed a wrong entry; examine it");
+            }
+            QuorumServerEvent::EntryRefused { why } => {
+                debug!(%why, "an entry of the log changes nothing");
+            }
+            QuorumServerEvent::MessageRefused { from, why } => self.refused_message(from, why),
+        }
+    }
+
+    fn refused_message(&self, from: &IdentityPublicKey, why: &str) {
+        self.links.count_refused(from);
+        if let Some(so_often) = lock(&self.shared).refused_messages.count_event_of(8) {
+            warn!(server = %from, %why, so_often, "a message was refused");
+        }
+    }
+
+    /// Publishes where the server follows its group from. It is long and changes rarely.
+    fn publish_start(&self) {
+        lock(&self.shared).set_start(self.server.start());
+    }
+
+    /// Looks at what goes wrong without an event.
+    fn watch(&self) {
+        let (links, store) = (self.links.status(), self.store.problem());
+        lock(&self.shared).watch(&links, store);
+    }
+
+    fn publish(&self) {
+        let progress = self.log.as_ref().map(AgreementLog::progress);
+        lock(&self.shared).update(self.server.status(), progress, Instant::now());
+    }
+}
+
+/// The next height of a log that there may be.
+async fn next_of<L: AgreementLog + Send>(
+    log: &mut Option<L>,
+) -> Result<CommittedEntries, LogFailed> {
+    match log {
+        Some(log) => log.committed().await,
+        None => pending().await,
+    }
+}

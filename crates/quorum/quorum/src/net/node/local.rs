@@ -1,0 +1,309 @@
+//! What local users ask for.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use keys::rsa;
+use random::{RandomError, RandomGenerator};
+use service::log::LogRateLimiter;
+use tokio::sync::oneshot;
+
+use super::config::QuorumNodeConfig;
+use super::{NodeHandle, lock};
+use crate::net::api::{
+    ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
+    RefreshStatus, RegisterResponse,
+};
+use crate::net::links::{LinkProbeResult, QuorumPeer};
+use crate::net::nodes::parse_nodes;
+use crate::net::store::audit;
+use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
+use crate::protocol::policy::{self, MessageDigest};
+use crate::protocol::server::{RefreshRefusal, SignRefusal};
+use crate::protocol::wire::Sha256Digest;
+
+/// How many commands may wait.
+pub(super) const MAX_COMMANDS: usize = 64;
+
+/// What a local user asks of the server's thread.
+#[derive(Debug)]
+pub(super) enum NodeCommand {
+    Register(MessageDigest, oneshot::Sender<RegistrationReply>),
+    Sign(Bytes, ApiEncoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
+    /// With the group's digest.
+    StartRefresh(QuorumGroup, Sha256Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
+    CancelRefresh(oneshot::Sender<Result<(), RefreshRefusal>>),
+    /// To be written to the audit log.
+    Record(audit::AuditEvent),
+    Reload(Box<QuorumNodeConfig>, oneshot::Sender<()>),
+}
+
+/// The answer to a registration.
+#[derive(Debug)]
+pub(super) struct RegistrationReply {
+    pub(super) is_new: bool,
+}
+
+/// How many refusals of one kind of request are recorded in 10 s.
+const MAX_RECORDED: u32 = 16;
+
+/// How often requests of each kind were refused, so that a local user who asks again and again does
+/// not fill the disk with the audit log.
+#[derive(Debug, Default)]
+pub(super) struct RefusalRateLimiter(BTreeMap<&'static str, LogRateLimiter>);
+
+impl RefusalRateLimiter {
+    /// Counts a refusal. Returns what is to be recorded of it and of those since the last that was.
+    pub(super) fn refused(
+        &mut self,
+        request: &'static str,
+        reason: &str,
+    ) -> Option<audit::AuditEvent> {
+        let count = self.0.entry(request).or_default().count_event_of(MAX_RECORDED)?;
+        Some(audit::AuditEvent::refused(request, reason, count))
+    }
+
+    /// Counts a refusal that cannot be recorded now.
+    fn count(&mut self, request: &'static str) {
+        let _ = self.0.entry(request).or_default().count_event_of(0);
+    }
+}
+
+/// A request for a signature that is under way.
+pub(super) struct PendingSignRequest {
+    pub(super) digest: MessageDigest,
+    pub(super) reply: oneshot::Sender<Result<Vec<u8>, SignRefusal>>,
+}
+
+impl ApiEncoding {
+    pub(super) fn with_salt(
+        self,
+        generator: &mut RandomGenerator,
+    ) -> Result<rsa::RsaEncoding, RandomError> {
+        Ok(match self {
+            Self::Pkcs1 => rsa::RsaEncoding::Pkcs1,
+            Self::Pss => rsa::RsaEncoding::Pss { salt: generator.array()? },
+        })
+    }
+}
+
+impl NodeHandle {
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> NodeCommand,
+    ) -> Result<T, ApiRefusal> {
+        let (reply, replied) = oneshot::channel();
+        let stopped = || ApiRefusal::new(ApiRefusalKind::Internal, "the server stops; see its log");
+        self.commands.send(command(reply)).await.map_err(|_| stopped())?;
+        replied.await.map_err(|_| stopped())
+    }
+
+    /// Puts in force what can change of a configuration while the server runs: rules, peers, delays
+    /// and timeouts. [`QuorumNodeConfig::needs_restart`] says what cannot.
+    ///
+    /// # Errors
+    /// When the server has stopped.
+    pub async fn reload(&self, config: QuorumNodeConfig) -> Result<(), ApiRefusal> {
+        self.ask(|reply| NodeCommand::Reload(Box::new(config), reply)).await
+    }
+
+    /// Asks each server of a new group that is not in the current one with the same address: one
+    /// that does not exist, by a wrong digit in the list, would be a member that never answers.
+    async fn find_new_servers(&self, group: &QuorumGroup) -> Result<(), ApiRefusal> {
+        let known = |member: &&QuorumMember| {
+            let shared = lock(&self.shared);
+            let start = shared.start();
+            start.is_some_and(|start| start.header().group.members().contains(member))
+        };
+        let new = group.members().iter().filter(|member| !known(member));
+        let new =
+            new.map(|it| QuorumPeer { key: it.identity, address: it.address.into() }).collect();
+        let mut missing = Vec::new();
+        for (peer, found) in self.links.probe(new).await {
+            let why = match found {
+                LinkProbeResult::Answers | LinkProbeResult::Connects | LinkProbeResult::Unknown => {
+                    continue;
+                }
+                LinkProbeResult::Refused => "nobody listens there".into(),
+                LinkProbeResult::Other(why) | LinkProbeResult::Unreachable(why) => why,
+            };
+            missing.push(format!("{} at {}: {why}", peer.key, peer.address));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let refusal = ApiRefusal::new(
+            ApiRefusalKind::Unavailable,
+            format!(
+                "new servers do not answer: {}; start them, or correct the list",
+                missing.join(", ")
+            ),
+        );
+        self.record_refusal("refresh", &refusal.reason);
+        Err(refusal)
+    }
+
+    /// The state of the refresh that was just approved or given up.
+    fn refreshing(
+        &self,
+        request: &'static str,
+        done: Result<(), RefreshRefusal>,
+    ) -> Result<RefreshStatus, ApiRefusal> {
+        done.map_err(|refusal| {
+            let kind = match refusal {
+                RefreshRefusal::NoMember => ApiRefusalKind::Forbidden,
+                RefreshRefusal::UnderWay | RefreshRefusal::None => ApiRefusalKind::Conflict,
+            };
+            self.record_refusal(request, &refusal.to_string());
+            ApiRefusal::new(kind, refusal)
+        })?;
+        let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "the refresh is over already");
+        self.refresh_status().ok_or_else(none)
+    }
+
+    fn record_refusal(&self, request: &'static str, reason: &str) {
+        let mut shared = lock(&self.shared);
+        match self.commands.try_reserve() {
+            Ok(place) => {
+                if let Some(event) = shared.refusals.refused(request, reason) {
+                    place.send(NodeCommand::Record(event));
+                }
+            }
+            // Too much waits already.
+            Err(_) => shared.refusals.count(request),
+        }
+    }
+}
+
+impl LocalService for NodeHandle {
+    async fn register(
+        &self,
+        message: Bytes,
+        _user: Option<u32>,
+    ) -> Result<RegisterResponse, ApiRefusal> {
+        if let Err(refusal) = policy::check_message(&message) {
+            self.record_refusal("register", &refusal.to_string());
+            return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, refusal));
+        }
+        let digest = MessageDigest::of(&message);
+        let registering = self.ask(|reply| NodeCommand::Register(digest, reply)).await?;
+        Ok(RegisterResponse { digest: digest.to_string(), new: registering.is_new })
+    }
+
+    async fn sign(
+        &self,
+        message: Bytes,
+        encoding: ApiEncoding,
+        _user: Option<u32>,
+    ) -> Result<Vec<u8>, ApiRefusal> {
+        let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, reply)).await?;
+        signed.map_err(|refusal| {
+            let kind = match refusal {
+                SignRefusal::Policy(_) => ApiRefusalKind::Forbidden,
+                SignRefusal::NoMember | SignRefusal::EpochEnded => ApiRefusalKind::Unavailable,
+                SignRefusal::Encoding => ApiRefusalKind::Malformed,
+                SignRefusal::Busy => ApiRefusalKind::Busy,
+                SignRefusal::TimedOut => ApiRefusalKind::TimedOut,
+            };
+            ApiRefusal::new(kind, refusal)
+        })
+    }
+
+    async fn start_refresh(
+        &self,
+        nodes: String,
+        _user: Option<u32>,
+    ) -> Result<RefreshStatus, ApiRefusal> {
+        let group = parse_nodes(&nodes).map_err(|problems| {
+            let problem = problems.first().in_one_line(&nodes);
+            let refusal =
+                ApiRefusal::new(ApiRefusalKind::Malformed, format!("the list of servers{problem}"));
+            self.record_refusal("refresh", &refusal.reason);
+            refusal
+        })?;
+        self.find_new_servers(&group).await?;
+        let digest = GroupHeader::first(
+            group.clone(),
+            vec![None; group.members().len()],
+            Sha256Digest([0; 32]),
+        )
+        .digest();
+        let started = self.ask(|reply| NodeCommand::StartRefresh(group, digest, reply)).await?;
+        self.refreshing("refresh", started)
+    }
+
+    async fn cancel_refresh(&self, _user: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
+        let cancelled = self.ask(NodeCommand::CancelRefresh).await?;
+        self.refreshing("cancel", cancelled)
+    }
+
+    fn refresh(&self) -> Option<RefreshStatus> {
+        self.refresh_status()
+    }
+
+    fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
+        let shared = lock(&self.shared);
+        let start = shared.start().ok_or_else(no_epoch)?;
+        let hexadecimal = |bytes: &[u8]| {
+            bytes.iter().fold(String::new(), |mut text, byte| {
+                // Writing to a string does not fail.
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
+        };
+        let witnesses = start.witnesses.chunks(self.public.byte_len()).map(hexadecimal).collect();
+        Ok(EpochWitnesses { epoch: start.header().epoch, witnesses })
+    }
+
+    fn public_key(&self) -> Result<String, ApiRefusal> {
+        Ok(self.public.to_pem())
+    }
+
+    fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
+        let shared = lock(&self.shared);
+        let mut start = shared.start().ok_or_else(no_epoch)?.clone();
+        // The last one is not signed for a moment.
+        start.chain.retain(|header| !header.signature.is_empty());
+        if start.chain.is_empty() {
+            let reason = "the group has not signed the header of its first epoch yet; try again";
+            return Err(ApiRefusal::new(ApiRefusalKind::Unavailable, reason));
+        }
+        Ok(start.chain_to_bytes())
+    }
+
+    fn health(&self) -> NodeHealth {
+        self.status(String::new()).health
+    }
+
+    fn refused(&self, request: &'static str, reason: &str) {
+        self.record_refusal(request, reason);
+    }
+}
+
+fn no_epoch() -> ApiRefusal {
+    let reason = "this server waits to be invited by a group, and knows none yet";
+    ApiRefusal::new(ApiRefusalKind::Unavailable, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_refusals_are_counted_and_few_are_recorded() {
+        let mut refusals = RefusalRateLimiter::default();
+        let count = |event| match event {
+            audit::AuditEvent::Refused { count, .. } => count,
+            other => panic!("{other:?}"),
+        };
+        let recorded: u64 =
+            (0..100).filter_map(|_| refusals.refused("sign", "no")).map(count).sum();
+        assert_eq!(recorded, 16);
+        assert_eq!(refusals.refused("register", "no").map(count), Some(1), "another kind");
+        // Those for which there was no place are in the next count.
+        refusals.count("refresh");
+        refusals.count("refresh");
+        assert_eq!(refusals.refused("refresh", "no").map(count), Some(3));
+    }
+}

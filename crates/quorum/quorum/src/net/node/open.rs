@@ -1,0 +1,192 @@
+//! Opens what a configuration names.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keys::file::exposure;
+use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey};
+use random::{RandomError, RandomGenerator};
+use service::listening::listen;
+use tracing::{info, warn};
+use zeroize::Zeroizing;
+
+use super::config::{MasterKeySource, QuorumNodeConfig};
+use super::{NodeError, NodeNetwork};
+use crate::net::ceremony_files::{CeremonyFileError, destroy_share_file, read_share_file};
+use crate::net::links::QuorumLinks;
+use crate::net::store::{MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
+use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeOpenError {
+    /// A key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// Other users can read or replace the identity key.
+    #[error("key: {what}, and be this server: {fix}")]
+    Exposed {
+        /// Who can do what.
+        what: String,
+        /// What to do.
+        fix: String,
+    },
+    /// There is no master key.
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
+    /// The share file is wrong.
+    #[error("share: {0}")]
+    Share(#[from] CeremonyFileError),
+    /// There is neither a share file nor a state.
+    #[error(
+        "share: {} does not exist, and the store has no state: name the `store` that the server had, \
+         or its file from the ceremony; a server that has lost its store recovers its shares without \
+         `share`, with a [[peer]] for each other server", .path.display()
+    )]
+    NoShares {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The share file is another server's, or of another key.
+    #[error("share: {} is not for this server: {what}", .path.display())]
+    OtherShare {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+    },
+    /// The store cannot be opened.
+    #[error("the store: {0}")]
+    Store(#[from] QuorumStoreError),
+    /// An address cannot be listened on.
+    #[error("listen: {0}; `sunder doctor --config` says why")]
+    Listen(#[from] io::Error),
+    /// There are no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The node does not start.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// What a node starts with.
+pub struct OpenedNode {
+    /// The settings of its server.
+    pub settings: QuorumServerSettings,
+    /// Its store.
+    pub store: QuorumStore,
+    /// Its links, which have begun.
+    pub network: NodeNetwork,
+}
+
+/// Reads the keys, opens the store, takes the shares from the ceremony if it has none, and listens.
+///
+/// # Errors
+/// When one of them fails.
+pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError> {
+    let identity = read_identity(config)?;
+    let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
+    let mut store = open_store(config)?;
+    store.set_max_audit_len(config.audit_mib << 20);
+    if let Some(share) = &config.share {
+        let path = config.config_dir.join(share);
+        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
+    }
+    let listening = listen(config.listen.iter().copied(), &[]).await?;
+    let settings = QuorumServerSettings {
+        identity: Arc::new(IdentitySecretKey::new(&identity)),
+        public,
+        rules: config.rules.clone(),
+        delays: config.delays,
+        timeouts: config.timeouts,
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let (links, inboxes) = QuorumLinks::start(IdentitySecretKey::new(&identity), listening);
+    let network = NodeNetwork { links: Arc::new(links), inboxes, peers: config.peers.clone() };
+    Ok(OpenedNode { settings, store, network })
+}
+
+fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, NodeOpenError> {
+    let path = config.config_dir.join(&config.identity);
+    let identity = keys::file::read(&path)?;
+    match exposure(&path) {
+        Some(error) => Err(NodeOpenError::Exposed { what: error.problem(), fix: error.advice() }),
+        None => Ok(identity),
+    }
+}
+
+fn master_key(config: &QuorumNodeConfig) -> Result<MasterKey, MasterKeyError> {
+    match &config.master_key {
+        MasterKeySource::File(path) => MasterKey::read(&config.config_dir.join(path)),
+        MasterKeySource::Credential(name) => {
+            let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+            MasterKey::from_credential(name, directory.map(PathBuf::from))
+        }
+    }
+}
+
+fn open_store(config: &QuorumNodeConfig) -> Result<QuorumStore, NodeOpenError> {
+    let directory = config.config_dir.join(&config.store);
+    Ok(QuorumStore::open(&directory, master_key(config)?, SystemTime::now())?)
+}
+
+/// Writes a backup of the store of a server, which may run, to a new file. Returns the epochs whose
+/// shares are in it.
+///
+/// # Errors
+/// When there is no store or it is damaged, or the file cannot be written.
+pub fn back_up(config: &QuorumNodeConfig, to: &Path) -> Result<Vec<u64>, NodeOpenError> {
+    Ok(QuorumStore::back_up(&config.config_dir.join(&config.store), to)?)
+}
+
+/// Replaces the store of a server that does not run by a backup of the same epoch.
+///
+/// # Errors
+/// When the backup is of an epoch that has ended here, or of another server.
+pub fn restore(config: &QuorumNodeConfig, from: &Path) -> Result<(), NodeOpenError> {
+    let directory = config.config_dir.join(&config.store);
+    Ok(QuorumStore::restore(&directory, master_key(config)?, from, SystemTime::now())?)
+}
+
+/// Takes the shares from the ceremony's file if the store is empty, and then destroys the file.
+fn take_shares(
+    path: &Path,
+    store: &mut QuorumStore,
+    identity: &IdentityPublicKey,
+    public: &RsaPublicKey,
+) -> Result<(), NodeOpenError> {
+    let has_state = store.saved()?.start.is_some();
+    if has_state && !path.exists() {
+        return Ok(());
+    }
+    if !path.exists() {
+        return Err(NodeOpenError::NoShares { path: path.to_owned() });
+    }
+    let file = read_share_file(path)?;
+    let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
+    if file.public() != public {
+        return Err(other("it is of another key than `public_key`"));
+    }
+    let member = file.header.group.member(file.server);
+    if member.is_none_or(|member| member.identity != *identity) {
+        return Err(other("it is for another `identity`"));
+    }
+    if has_state {
+        info!("the store has a state already, and the share file is destroyed unused");
+    } else {
+        let shares =
+            file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
+        let start =
+            SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
+        let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };
+        let secret = Zeroizing::new(*file.voting.to_bytes());
+        let voting = SavedStateChange::Voting { epoch: file.header.epoch, life: None, secret };
+        store.save(&[start, shares, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?;
+    }
+    if let Err(error) = destroy_share_file(path) {
+        warn!(%error, "the store has the shares, but their file remains: destroy it yourself");
+    }
+    Ok(())
+}

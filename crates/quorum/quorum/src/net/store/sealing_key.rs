@@ -1,0 +1,236 @@
+//! The keys of an epoch and of a run of a refresh, and their files.
+//!
+//! The file is magic, nonce and the key as XChaCha20-Poly1305 seals it under the master key: 80
+//! bytes. It is overwritten in place when the epoch or the run ends.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use keys::file::KEY_LEN;
+use random::{RandomError, RandomGenerator, wipe_stack};
+use zeroize::Zeroizing;
+
+use super::error::{QuorumStoreError, damaged, of_file};
+use super::file::sync_directory;
+use super::master_key::MasterKey;
+use crate::protocol::wire::Sha256Digest;
+
+/// The first bytes of the file.
+const MAGIC: &[u8; 8] = b"SNDR-QEK";
+
+/// The length of a nonce, in bytes.
+const NONCE_LEN: usize = 24;
+
+/// The length of the code that authenticates a ciphertext, in bytes.
+const CODE_LEN: usize = 16;
+
+/// The length of the file, in bytes.
+const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
+
+/// What a key belongs to. It lasts as long as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SealingKeyScope {
+    /// The shares of an epoch.
+    Epoch(u64),
+    /// The voting key of an epoch.
+    Voting(u64),
+    /// What a server keeps during a run.
+    Run(Sha256Digest),
+}
+
+impl SealingKeyScope {
+    fn file_name(self) -> String {
+        match self {
+            Self::Epoch(number) => format!("epoch-{number}.key"),
+            Self::Voting(number) => format!("voting-{number}.key"),
+            Self::Run(id) => format!("run-{id}.key"),
+        }
+    }
+
+    fn from_file_name(name: &str) -> Option<Self> {
+        let name = name.strip_suffix(".key")?;
+        if let Some(number) = name.strip_prefix("epoch-") {
+            return number.parse().ok().map(Self::Epoch);
+        }
+        if let Some(number) = name.strip_prefix("voting-") {
+            return number.parse().ok().map(Self::Voting);
+        }
+        let digits = name.strip_prefix("run-")?.as_bytes();
+        let mut id = [0; 32];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self::Run(Sha256Digest(id))).filter(|key| key.file_name().len() == name.len() + 4)
+    }
+
+    /// What its ciphertext is bound to.
+    fn context(self) -> Vec<u8> {
+        match self {
+            Self::Epoch(number) => [&b"k"[..], &number.to_be_bytes()].concat(),
+            Self::Voting(number) => [&b"v"[..], &number.to_be_bytes()].concat(),
+            Self::Run(id) => [&b"r"[..], &id.0].concat(),
+        }
+    }
+}
+
+impl fmt::Display for SealingKeyScope {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Epoch(number) => write!(out, "epoch {number}"),
+            Self::Voting(number) => write!(out, "voting in epoch {number}"),
+            Self::Run(id) => write!(out, "run {id}"),
+        }
+    }
+}
+
+/// The key that encrypts the shares of one epoch, or the items of one run. Secret.
+pub(super) struct SealingKey(XChaCha20Poly1305);
+
+impl SealingKey {
+    /// Draws a key and writes its file, which then is complete on disk. A file of this name that is
+    /// there already is destroyed: no row of the database needs it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn create(
+        directory: &Path,
+        of: SealingKeyScope,
+        master: &MasterKey,
+        generator: &mut RandomGenerator,
+    ) -> Result<Self, QuorumStoreError> {
+        destroy(directory, of)?;
+        let key = Zeroizing::new(generator.array::<KEY_LEN>()?);
+        let mut content = MAGIC.to_vec();
+        content.extend(seal(&cipher(master.bytes()), &of.context(), &*key, generator)?);
+        let path = path(directory, of);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| {
+            file.write_all(&content)?;
+            file.sync_all()
+        });
+        written.map_err(of_file(path))?;
+        sync_directory(directory)?;
+        Ok(Self(cipher(&key)))
+    }
+
+    /// Reads a key from its file.
+    ///
+    /// # Errors
+    /// When the file is missing or damaged, or the master key is another.
+    pub(super) fn read(
+        directory: &Path,
+        of: SealingKeyScope,
+        master: &MasterKey,
+    ) -> Result<Self, QuorumStoreError> {
+        let path = path(directory, of);
+        let mut content = Vec::new();
+        let read = File::open(&path)
+            .and_then(|file| file.take(FILE_LEN as u64 + 1).read_to_end(&mut content));
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(damaged(format!("the key of {of} is missing")));
+            }
+            read => read.map_err(of_file(path))?,
+        };
+        let sealed = content.strip_prefix(MAGIC).filter(|_| content.len() == FILE_LEN);
+        let sealed = sealed.ok_or_else(|| damaged(format!("the key of {of}")))?;
+        let key = open(&cipher(master.bytes()), &of.context(), sealed);
+        let key = key.ok_or(QuorumStoreError::WrongMasterKey { of: of.to_string() })?;
+        let key: Zeroizing<[u8; KEY_LEN]> = Zeroizing::new(
+            key.as_slice().try_into().map_err(|_| damaged("the length of a key".into()))?,
+        );
+        Ok(Self(cipher(&key)))
+    }
+
+    /// Encrypts a secret; it is bound to `context`.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    pub(super) fn seal(
+        &self,
+        context: impl AsRef<[u8]>,
+        secret: &[u8],
+        generator: &mut RandomGenerator,
+    ) -> Result<Vec<u8>, RandomError> {
+        seal(&self.0, context.as_ref(), secret, generator)
+    }
+
+    /// Decrypts what [`SealingKey::seal`] returned; `None` if it was changed or has another
+    /// context.
+    pub(super) fn open(
+        &self,
+        context: impl AsRef<[u8]>,
+        sealed: &[u8],
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        open(&self.0, context.as_ref(), sealed)
+    }
+}
+
+/// What has a key file, in ascending order: first the epochs.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub(super) fn list(directory: &Path) -> Result<Vec<SealingKeyScope>, QuorumStoreError> {
+    let mut keys = Vec::new();
+    for entry in fs::read_dir(directory).map_err(of_file(directory))? {
+        let name = entry.map_err(of_file(directory))?.file_name();
+        keys.extend(name.to_str().and_then(SealingKeyScope::from_file_name));
+    }
+    keys.sort_unstable();
+    Ok(keys)
+}
+
+/// Overwrites a key in place, and removes its file. Returns whether there was one.
+///
+/// # Errors
+/// When the file cannot be overwritten.
+pub(super) fn destroy(directory: &Path, of: SealingKeyScope) -> Result<bool, QuorumStoreError> {
+    let path = path(directory, of);
+    let mut file = match OpenOptions::new().write(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        opened => opened.map_err(of_file(&path))?,
+    };
+    let overwritten = file.write_all(&[0; FILE_LEN]).and_then(|()| file.sync_all());
+    overwritten.and_then(|()| fs::remove_file(&path)).map_err(of_file(&path))?;
+    sync_directory(directory)?;
+    Ok(true)
+}
+
+pub(super) fn path(directory: &Path, of: SealingKeyScope) -> PathBuf {
+    directory.join(of.file_name())
+}
+
+fn cipher(key: &[u8; KEY_LEN]) -> XChaCha20Poly1305 {
+    let cipher = XChaCha20Poly1305::new(key.into());
+    wipe_stack();
+    cipher
+}
+
+fn seal(
+    cipher: &XChaCha20Poly1305,
+    context: &[u8],
+    secret: &[u8],
+    generator: &mut RandomGenerator,
+) -> Result<Vec<u8>, RandomError> {
+    // Random nonces of 24 bytes do not repeat.
+    let nonce = generator.array::<NONCE_LEN>()?;
+    let payload = Payload { msg: secret, aad: context };
+    let sealed = cipher.encrypt(&XNonce::from(nonce), payload);
+    wipe_stack();
+    let sealed = sealed.unwrap_or_else(|_| unreachable!("secrets are shorter than 256 GiB"));
+    Ok([&nonce[..], &sealed].concat())
+}
+
+fn open(cipher: &XChaCha20Poly1305, context: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let (nonce, ciphertext) = sealed.split_first_chunk::<NONCE_LEN>()?;
+    let payload = Payload { msg: ciphertext, aad: context };
+    let opened = cipher.decrypt(&XNonce::from(*nonce), payload).ok().map(Zeroizing::new);
+    wipe_stack();
+    opened
+}

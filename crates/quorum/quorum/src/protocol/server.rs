@@ -1,0 +1,434 @@
+//! A server of a group, without input and output: it composes signing, the board of refreshes, the
+//! machines of a refresh, and recovery. The driver hands it messages, committed entries, requests
+//! of local users, results of jobs and the time, and does what [`QuorumServer::poll_output`] says.
+
+mod answering;
+mod change;
+mod epoch;
+mod inviting;
+mod output;
+mod participation;
+mod questions;
+mod refreshing;
+mod signing;
+mod start;
+#[cfg(test)]
+mod tests;
+mod voting;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
+use random::{RandomError, RandomGenerator};
+
+pub use change::{EncodedShareList, SavedServerState, SavedStateChange};
+pub use output::{
+    EpochStatus, LocalRequestId, NewerEpochStatus, QuorumServerEvent, QuorumServerJob,
+    QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus, RefreshRunStatus, SignRefusal,
+    SigningTimeouts,
+};
+pub(crate) use start::chain_to_bytes;
+use start::has_same_headers;
+pub use start::{GroupStart, GroupStartError, SignedGroupHeader};
+
+use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::link::{LinkLane, LinkTopic};
+use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
+use crate::protocol::policy::{MessageDigest, SigningRule};
+use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
+use crate::protocol::voting::VotingSecret;
+use crate::protocol::wire::MalformedEncoding;
+use answering::PartialSignQueue;
+use epoch::FollowedEpoch;
+use inviting::NewerEpoch;
+use output::{QuorumServerOutcome, QuorumServerTask};
+use participation::{EndedRefresh, dealer_items};
+use signing::{OwnSignRequest, PostponedSignRequest, QueuedSignRequest};
+
+/// What an operator configures.
+pub struct QuorumServerSettings {
+    /// The key by which other servers authenticate this one.
+    pub identity: Arc<IdentitySecretKey>,
+    /// The group's public key.
+    pub public: RsaPublicKey,
+    /// Messages that are signed without being registered.
+    pub rules: Vec<SigningRule>,
+    /// How long servers wait in a refresh.
+    pub delays: RefreshDelays,
+    /// How long they wait in signing.
+    pub timeouts: SigningTimeouts,
+    /// How many answers are computed at a time, at least one.
+    pub processors: usize,
+}
+
+/// What a server has saved is not the state of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SavedStateError {
+    /// Its start does not verify.
+    #[error("the saved state is not that of a group with this key: {0}")]
+    Start(#[from] GroupStartError),
+    /// Its shares are malformed or not those of this server.
+    #[error("the saved shares of epoch {0} are not this server's: is this its identity key?")]
+    Shares(u64),
+    /// Its entries or items are malformed.
+    #[error("the saved state is damaged: {0}")]
+    Malformed(#[from] MalformedEncoding),
+}
+
+/// A refresh is not started or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefreshRefusal {
+    /// This server is not in the group of the current epoch.
+    #[error("this server is not in the group that has the key")]
+    NoMember,
+    /// A refresh to another group is open or approved here.
+    #[error(
+        "another refresh is under way, or approved here: give it up at f+1 servers first, with \
+         `sunder quorum refresh --cancel`"
+    )]
+    UnderWay,
+    /// There is none.
+    #[error("no refresh is under way")]
+    None,
+}
+
+/// A server.
+pub struct QuorumServer {
+    settings: QuorumServerSettings,
+    registered: HashSet<MessageDigest>,
+    height: Height,
+    /// The epoch that it follows; `None` while it waits to be invited.
+    epoch: Option<Box<FollowedEpoch>>,
+    /// The refresh by which this epoch began, while it is not over for this server.
+    ended: Option<Box<EndedRefresh>>,
+    /// The life of the log's file, once the log is open.
+    life: Option<LogIncarnation>,
+    /// The voting key that was saved for this epoch, until then.
+    saved_voting: Option<(Option<LogIncarnation>, VotingSecret)>,
+    /// An epoch that has begun and that it has not entered.
+    newer: Option<NewerEpoch>,
+    requests: BTreeMap<u64, OwnSignRequest>,
+    /// Requests that wait for the servers of the epoch that has just begun.
+    postponed: Vec<PostponedSignRequest>,
+    next_request: u64,
+    /// Requests of local users that wait for those.
+    waiting: VecDeque<QueuedSignRequest>,
+    answering: PartialSignQueue,
+    /// What the operator wants of the log, until it is committed.
+    operator_request: Option<OperatorRequest>,
+    operator_request_at: Duration,
+    peers: Vec<QuorumMember>,
+    changes: Vec<SavedStateChange>,
+    outputs: VecDeque<QuorumServerOutput>,
+}
+
+/// What an operator wants of the log.
+#[derive(Clone)]
+enum OperatorRequest {
+    Approve(QuorumGroup),
+    Cancel,
+}
+
+impl QuorumServer {
+    /// A server with what it saved, which is nothing at its first start unless the ceremony gave
+    /// it a start and shares. `registered` are the messages that it may sign.
+    ///
+    /// # Errors
+    /// When what was saved does not fit the settings, or is malformed.
+    pub fn new(
+        settings: QuorumServerSettings,
+        mut saved: SavedServerState,
+        registered: HashSet<MessageDigest>,
+        now: Duration,
+    ) -> Result<Self, SavedStateError> {
+        let mut server = Self {
+            settings,
+            registered,
+            height: saved.height,
+            epoch: None,
+            ended: None,
+            life: None,
+            saved_voting: None,
+            newer: None,
+            requests: BTreeMap::new(),
+            postponed: Vec::new(),
+            next_request: 0,
+            waiting: VecDeque::new(),
+            answering: PartialSignQueue::default(),
+            operator_request: None,
+            operator_request_at: now,
+            peers: Vec::new(),
+            changes: Vec::new(),
+            outputs: VecDeque::new(),
+        };
+        let newer = saved.newer.take().filter(|chain| {
+            let own = saved.start.as_ref().map_or(&[][..], |start| &start.chain);
+            own.len() <= chain.len() && !has_same_headers(own, chain)
+        });
+        if let Some(start) = saved.start.take() {
+            let shares = saved.shares.remove(&start.header().epoch).filter(|_| newer.is_none());
+            let voting = saved.voting.remove(&start.header().epoch).filter(|_| newer.is_none());
+            server.saved_voting = voting.map(|(life, it)| (life, VotingSecret::from_bytes(it)));
+            server.begin_epoch(start, true, now)?;
+            if let Some(shares) = shares {
+                server.restore_shares(&shares)?;
+            }
+            server.restore_run(&saved, now)?;
+        }
+        if let Some(chain) = newer {
+            server.set_newer(now, chain);
+        }
+        let ended: BTreeSet<u64> =
+            saved.shares.into_keys().chain(saved.voting.into_keys()).collect();
+        for epoch in ended {
+            server.changes.push(SavedStateChange::End { epoch });
+        }
+        let run = server.epoch.as_ref().and_then(|epoch| epoch.board.run()).map(RefreshRun::id);
+        let kept = [run, run.map(dealer_items)];
+        for id in saved.items.into_keys().filter(|id| !kept.contains(&Some(*id))) {
+            server.changes.push(SavedStateChange::EraseRun { run: id });
+        }
+        if server.epoch.is_some() {
+            server.follow();
+        }
+        Ok(server)
+    }
+
+    /// What to do next. Asked again until there is nothing; and again after each input and at
+    /// [`Self::deadline`].
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn poll_output(
+        &mut self,
+        now: Duration,
+        generator: &mut RandomGenerator,
+    ) -> Result<Option<QuorumServerOutput>, RandomError> {
+        if self.outputs.is_empty() {
+            self.step(now, generator)?;
+            self.flush();
+        }
+        Ok(self.outputs.pop_front())
+    }
+
+    /// The time at which to ask again.
+    pub fn deadline(&self) -> Option<Duration> {
+        let requests = self.requests.values().filter_map(|it| it.request.poll_timeout());
+        let postponed = self.postponed.iter().map(|it| it.at);
+        let waiting = self.waiting.front().map(|it| it.deadline);
+        let requests = requests.chain(postponed).chain(waiting);
+        let wish = self.operator_request.as_ref().map(|_| self.operator_request_at);
+        let refresh = self.refresh_deadlines().chain(self.newer_deadline());
+        let headers = self.header_deadlines();
+        requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
+    }
+
+    /// Handles a message of another server, which its link has authenticated. `queued` urgent bytes
+    /// wait to be sent to that server.
+    pub fn handle_message(
+        &mut self,
+        now: Duration,
+        from: &IdentityPublicKey,
+        topic: LinkTopic,
+        bytes: &[u8],
+        queued: usize,
+    ) {
+        let handled = match topic {
+            LinkTopic::Signing => self.handle_signing(now, from, bytes, queued),
+            LinkTopic::Refresh => self.handle_refresh(now, from, bytes),
+            LinkTopic::Log => Err(MalformedEncoding("the log's messages are not the server's")),
+        };
+        if let Err(why) = handled {
+            self.event(QuorumServerEvent::MessageRefused { from: *from, why: why.to_string() });
+        }
+    }
+
+    /// There is a link with another server: what was sent to it before may be lost.
+    pub fn handle_link_up(&mut self, server: &IdentityPublicKey) {
+        self.invite(Some(server));
+    }
+
+    /// Applies the next height of the log. A height that was applied before changes nothing.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn handle_committed(
+        &mut self,
+        now: Duration,
+        committed: &CommittedEntries,
+        generator: &mut RandomGenerator,
+    ) -> Result<(), RandomError> {
+        if self.epoch.is_none() {
+            return Ok(());
+        }
+        let height = committed.height;
+        if height > self.height {
+            self.height = height;
+            self.extend_catch_up_wait(now);
+            self.apply_all(now, height, &committed.entries, generator)?;
+        }
+        self.report_applied(height);
+        Ok(())
+    }
+
+    /// Takes the result of a job.
+    pub fn handle_job(&mut self, now: Duration, result: QuorumServerJobResult) {
+        match result.0 {
+            QuorumServerOutcome::Answer { asker, epoch, message, answer } => {
+                self.answered(now, asker, epoch, message, answer);
+            }
+            QuorumServerOutcome::Refresh { machine, result } => {
+                self.handle_refresh_job(machine, result);
+            }
+        }
+    }
+
+    /// The operator has changed the settings. The delays are those of the next refresh, the time
+    /// for a signature that of the next request.
+    pub fn reconfigure(
+        &mut self,
+        rules: Vec<SigningRule>,
+        delays: RefreshDelays,
+        timeouts: SigningTimeouts,
+    ) {
+        let settings = &mut self.settings;
+        (settings.rules, settings.delays, settings.timeouts) = (rules, delays, timeouts);
+    }
+
+    /// The driver has registered a message, so that it may be signed.
+    pub fn registered(&mut self, message: MessageDigest) {
+        self.registered.insert(message);
+    }
+
+    /// A registration was evicted.
+    pub fn unregistered(&mut self, message: &MessageDigest) {
+        self.registered.remove(message);
+    }
+
+    /// Approves a refresh to a group, for this server's operator.
+    ///
+    /// # Errors
+    /// When this server is not a member, or another refresh is under way.
+    pub fn start_refresh(
+        &mut self,
+        group: QuorumGroup,
+        now: Duration,
+    ) -> Result<(), RefreshRefusal> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
+        let approved = epoch.index.and_then(|index| epoch.board.approvals().get(&index));
+        let wanted = match (epoch.board.run(), &self.operator_request) {
+            (Some(run), _) => Some(run.group()),
+            (None, Some(OperatorRequest::Approve(wanted))) => Some(wanted),
+            (None, Some(OperatorRequest::Cancel)) => return Err(RefreshRefusal::UnderWay),
+            (None, None) => approved,
+        };
+        match wanted {
+            Some(wanted) if *wanted == group => Ok(()),
+            Some(_) => Err(RefreshRefusal::UnderWay),
+            None => {
+                (self.operator_request, self.operator_request_at) =
+                    (Some(OperatorRequest::Approve(group)), now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives up the refresh that is under way, for this server's operator. It ends when f+1 have.
+    ///
+    /// # Errors
+    /// When this server is not a member, or there is none.
+    pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
+        if epoch.board.run().is_none()
+            && !epoch.board.has_approvals()
+            && self.operator_request.is_none()
+        {
+            return Err(RefreshRefusal::None);
+        }
+        (self.operator_request, self.operator_request_at) = (Some(OperatorRequest::Cancel), now);
+        Ok(())
+    }
+
+    /// Where this server follows its group from: the chain of epochs and the witnesses.
+    pub fn start(&self) -> Option<&GroupStart> {
+        self.epoch.as_ref().map(|epoch| &epoch.start)
+    }
+
+    /// How the server is placed and how far it is.
+    pub fn status(&self) -> QuorumServerStatus {
+        let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
+        let requests = self.requests.len() + self.waiting.len();
+        let (height, behind) = (self.height, self.behind());
+        QuorumServerStatus {
+            height,
+            epoch,
+            behind,
+            requests,
+            is_operator_request_pending: self.operator_request.is_some(),
+        }
+    }
+
+    fn step(&mut self, now: Duration, generator: &mut RandomGenerator) -> Result<(), RandomError> {
+        self.step_newer(now);
+        self.step_requests(now);
+        self.step_headers(now);
+        self.submit_operator_request(now);
+        self.step_recovery();
+        self.step_voting(now, generator)?;
+        self.step_refresh(now, generator)
+    }
+
+    /// Submits what the operator wants, again until it is committed.
+    fn submit_operator_request(&mut self, now: Duration) {
+        let (Some(wish), Some(epoch)) = (&self.operator_request, &self.epoch) else { return };
+        let Some(index) = epoch.index.filter(|_| self.operator_request_at <= now) else { return };
+        let identity = &self.settings.identity;
+        let entry = match wish {
+            OperatorRequest::Approve(group) => epoch.board.approval(index, group.clone(), identity),
+            OperatorRequest::Cancel => epoch.board.cancellation(index, identity),
+        };
+        self.operator_request_at = now + self.settings.timeouts.retry;
+        self.submit(&entry);
+    }
+
+    fn submit(&mut self, entry: &LogEntry) {
+        self.push(QuorumServerOutput::Submit(entry.to_bytes().into()));
+    }
+
+    fn send(&mut self, to: IdentityPublicKey, topic: LinkTopic, bytes: impl Into<Bytes>) {
+        let lane = if topic == LinkTopic::Signing { LinkLane::Urgent } else { LinkLane::Bulk };
+        self.push(QuorumServerOutput::Send { to, topic, lane, bytes: bytes.into() });
+    }
+
+    fn job(&mut self, task: QuorumServerTask) {
+        self.push(QuorumServerOutput::Job(QuorumServerJob(task)));
+    }
+
+    /// Reports something. That need not wait for what is to be saved.
+    fn event(&mut self, event: QuorumServerEvent) {
+        self.outputs.push_back(QuorumServerOutput::Event(event));
+    }
+
+    /// An output, after what is to be saved before it.
+    fn push(&mut self, output: QuorumServerOutput) {
+        self.flush();
+        self.outputs.push_back(output);
+    }
+
+    fn flush(&mut self) {
+        if !self.changes.is_empty() {
+            self.outputs.push_back(QuorumServerOutput::Save(std::mem::take(&mut self.changes)));
+        }
+    }
+
+    /// Opens the log where this server is.
+    fn follow(&mut self) {
+        self.update_peers();
+        self.push(QuorumServerOutput::Log { applied: self.height });
+    }
+}

@@ -1,0 +1,363 @@
+//! What a server asks of its driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use random::{RandomError, RandomGenerator};
+
+use super::change::SavedStateChange;
+use crate::protocol::admission::EntryCheck;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::link::{LinkLane, LinkTopic};
+use crate::protocol::log_types::{Height, ServerSet};
+use crate::protocol::policy::{MessageDigest, MessageRefusal};
+use crate::protocol::refresh::{self, LogEntryRefusal, RefreshRole};
+use crate::protocol::signing::{PartialSignQuery, SigningShares, WrongAnswerEvidence};
+use crate::protocol::voting::VotingSecret;
+use crate::protocol::wire::Sha256Digest;
+
+/// What the driver does next, in this order.
+pub enum QuorumServerOutput {
+    /// Send a message. It is lost if there is no link.
+    Send {
+        /// To whom.
+        to: IdentityPublicKey,
+        /// Its topic.
+        topic: LinkTopic,
+        /// How.
+        lane: LinkLane,
+        /// The message. It may contain secrets, which cross a link encrypted.
+        bytes: Bytes,
+    },
+    /// Submit an entry to the log. It may be lost: it is submitted again.
+    Submit(Bytes),
+    /// Keep these changes, in one transaction that is durable before anything that follows.
+    Save(Vec<SavedStateChange>),
+    /// Run the job on any thread, and hand back what it returns.
+    Job(QuorumServerJob),
+    /// A request of a local user is done.
+    Reply {
+        /// The request.
+        id: LocalRequestId,
+        /// The signature.
+        result: Result<Vec<u8>, SignRefusal>,
+    },
+    /// Have links with these servers and no others, besides those of the configuration.
+    Peers(Vec<QuorumMember>),
+    /// Open the agreement log: the next height is the one after this. Then tell the server the life
+    /// of the log's file ([`Server::handle_log_opened`](super::QuorumServer::handle_log_opened)).
+    /// It ends the log that was open before: others have invited this server to begin at another
+    /// height.
+    Log {
+        /// The last height that was applied.
+        applied: Height,
+    },
+    /// A height has been applied; these servers agree on the next one.
+    Applied {
+        /// The height.
+        height: Height,
+        /// The servers.
+        set: ServerSet,
+        /// Which entries they may commit there.
+        check: EntryCheck,
+        /// This server's voting key. It votes if the set has this one.
+        key: Option<Arc<VotingSecret>>,
+    },
+    /// Something that an operator wants to know.
+    Event(QuorumServerEvent),
+}
+
+/// The number of a local user's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalRequestId(pub u64);
+
+/// Why a message is not signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignRefusal {
+    /// The policy does not allow it.
+    #[error(transparent)]
+    Policy(#[from] MessageRefusal),
+    /// This server is not in the group of the current epoch.
+    #[error("this server is not in the group that has the key")]
+    NoMember,
+    /// The key is too short for the encoding.
+    #[error("the key is too short for this encoding")]
+    Encoding,
+    /// Too many requests of this server are under way.
+    #[error("too many requests are under way: try again")]
+    Busy,
+    /// Too few servers have answered.
+    #[error(
+        "too few servers have answered in time: see which are connected with `sunder status`, and \
+         whether the message is registered at f+1 servers"
+    )]
+    TimedOut,
+    /// The epoch has ended.
+    #[error("the epoch has ended while the message was being signed: try again")]
+    EpochEnded,
+}
+
+/// Something that an operator wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuorumServerEvent {
+    /// f+1 servers of a group have invited this server.
+    Invited {
+        /// The epoch of that group.
+        epoch: u64,
+    },
+    /// f+1 old servers have approved a refresh.
+    RunOpened {
+        /// The epoch that is to begin.
+        epoch: u64,
+        /// The run.
+        run: Sha256Digest,
+    },
+    /// f+1 old servers have given it up.
+    RunCancelled,
+    /// An epoch has begun.
+    EpochBegun {
+        /// Its number.
+        epoch: u64,
+        /// This server's index in its group, if it is a member.
+        index: Option<ServerIndex>,
+    },
+    /// This server has its shares of the epoch.
+    HasShares {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The group has signed the header of the epoch.
+    HeaderSigned {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A chain of signed headers goes on after the epoch that this server follows.
+    EpochEnded {
+        /// The epoch that has ended.
+        epoch: u64,
+        /// The newest epoch of the chain.
+        newest: u64,
+    },
+    /// The shares of an epoch were wiped.
+    Wiped {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// This server has given partial signatures to another one.
+    Answered {
+        /// The server that asked.
+        to: IdentityPublicKey,
+        /// The message.
+        message: MessageDigest,
+    },
+    /// A server answers requests for signatures wrongly.
+    WrongAnswer {
+        /// Its index.
+        server: ServerIndex,
+        /// The evidence.
+        evidence: WrongAnswerEvidence,
+    },
+    /// A dealer is proven faulty.
+    DealerExcluded {
+        /// Its index in the old group.
+        dealer: ServerIndex,
+        /// The new server that has proven it.
+        by: ServerIndex,
+    },
+    /// A new server has complained without reason.
+    FalseComplaint {
+        /// Its index in the new group.
+        complainant: ServerIndex,
+    },
+    /// A server has signed a wrong entry of a refresh: it is faulty.
+    WrongEntry {
+        /// The group that it belongs to.
+        side: RefreshRole,
+        /// Its index in that group.
+        author: ServerIndex,
+        /// What is wrong.
+        why: LogEntryRefusal,
+    },
+    /// An entry of the log changes nothing.
+    EntryRefused {
+        /// Why.
+        why: String,
+    },
+    /// A server has sent what is malformed or not for it to send.
+    MessageRefused {
+        /// The server.
+        from: IdentityPublicKey,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A computation that takes long. It changes nothing until its result is handed back.
+pub struct QuorumServerJob(pub(super) QuorumServerTask);
+
+pub(super) enum QuorumServerTask {
+    /// Partial signatures for a server.
+    Answer {
+        asker: PartialSignRequester,
+        query: PartialSignQuery,
+        shares: Arc<SigningShares>,
+        identity: Arc<IdentitySecretKey>,
+    },
+    /// Work of a refresh.
+    Refresh { machine: RefreshJobOwner, job: Box<refresh::RefreshJob> },
+}
+
+/// What a job returns.
+pub struct QuorumServerJobResult(pub(super) QuorumServerOutcome);
+
+pub(super) enum QuorumServerOutcome {
+    /// The answer, encoded. `None` if there is none.
+    Answer {
+        asker: PartialSignRequester,
+        epoch: u64,
+        message: MessageDigest,
+        answer: Option<Vec<u8>>,
+    },
+    Refresh {
+        machine: RefreshJobOwner,
+        result: refresh::RefreshJobResult,
+    },
+}
+
+/// Who asked for partial signatures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct PartialSignRequester {
+    pub(super) index: ServerIndex,
+    /// The asker's number of its request.
+    pub(super) request: u64,
+}
+
+/// The machine that a job belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RefreshJobOwner {
+    Old(Sha256Digest),
+    New(Sha256Digest),
+    Recovery(u64),
+}
+
+impl QuorumServerJob {
+    /// Whether somebody waits for a signature that needs it.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self.0, QuorumServerTask::Answer { .. })
+    }
+
+    /// Does the computation.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn run(
+        self,
+        generator: &mut RandomGenerator,
+    ) -> Result<QuorumServerJobResult, RandomError> {
+        Ok(QuorumServerJobResult(match self.0 {
+            QuorumServerTask::Answer { asker, query, shares, identity } => {
+                let answer = shares.answer(&query, &identity).ok();
+                let answer = answer.map(|answer| answer.to_bytes(shares.group()));
+                let message = MessageDigest::of(&query.message);
+                QuorumServerOutcome::Answer { asker, epoch: query.epoch, message, answer }
+            }
+            QuorumServerTask::Refresh { machine, job } => {
+                QuorumServerOutcome::Refresh { machine, result: job.run(generator)? }
+            }
+        }))
+    }
+}
+
+/// How a server is placed and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumServerStatus {
+    /// The last height that was applied.
+    pub height: Height,
+    /// The group that it follows; `None` while it waits to be invited.
+    pub epoch: Option<EpochStatus>,
+    /// An epoch that has begun and that it has not entered.
+    pub behind: Option<NewerEpochStatus>,
+    /// Requests for signatures of this server that are under way or wait.
+    pub requests: usize,
+    /// Whether its operator has approved a refresh or given it up, and the log has not yet
+    /// committed that.
+    pub is_operator_request_pending: bool,
+}
+
+/// An epoch that has begun and that a server has not entered: the one that it follows, if any, has
+/// ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewerEpochStatus {
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether the server is one of its group.
+    pub is_member: bool,
+    /// The servers of the group that have invited it equally.
+    pub invites: usize,
+    /// How many must have, f+1.
+    pub needed: usize,
+}
+
+/// The epoch that a server follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochStatus {
+    /// Its number.
+    pub epoch: u64,
+    /// The number of servers of the group.
+    pub servers: usize,
+    /// f.
+    pub faulty: usize,
+    /// This server's index in the group, if it is a member.
+    pub index: Option<ServerIndex>,
+    /// Whether it has its shares.
+    pub has_shares: bool,
+    /// Whether the group has signed the epoch's header.
+    pub is_header_signed: bool,
+    /// The members without a vote in the log: they have lost its file, or joined late, and their
+    /// new voting keys are not registered yet.
+    pub without_vote: Vec<ServerIndex>,
+    /// The members that have approved a refresh in this run: in groups of those that have approved
+    /// the same one, the largest first.
+    pub approvals: Vec<Vec<ServerIndex>>,
+    /// The members that have given this run up.
+    pub cancelled: Vec<ServerIndex>,
+    /// The refresh that is open.
+    pub run: Option<RefreshRunStatus>,
+}
+
+/// A refresh that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefreshRunStatus {
+    /// The number of the run in this epoch.
+    pub number: u32,
+    /// The new group.
+    pub group: QuorumGroup,
+    /// How many servers of the new group must register a session key, and compute their shares.
+    pub quorum: usize,
+    /// Servers of the new group that have not registered a session key.
+    pub without_session_key: Vec<ServerIndex>,
+    /// The labels, l.
+    pub labels: usize,
+    /// Those with a chosen dealing.
+    pub chosen: usize,
+    /// The designated dealers of the others.
+    pub late_dealers: Vec<ServerIndex>,
+    /// Servers of the new group that have not computed their shares.
+    pub without_shares: Vec<ServerIndex>,
+    /// Dealers that are proven faulty.
+    pub excluded: Vec<ServerIndex>,
+    /// New servers that complained without reason.
+    pub faulty: Vec<ServerIndex>,
+}
+
+/// How long a server waits in signing.
+#[derive(Clone, Copy, Debug)]
+pub struct SigningTimeouts {
+    /// Until a request for a signature is given up.
+    pub sign: Duration,
+    /// Until it tries again to have a header signed, or submits an approval again.
+    pub retry: Duration,
+}

@@ -1,0 +1,116 @@
+//! The machines of a run at one server.
+
+use std::time::Duration;
+
+use keys::IdentityPublicKey;
+use random::{RandomError, RandomGenerator};
+
+use super::change::SavedStateChange;
+use super::output::RefreshJobOwner;
+use crate::protocol::log_types::Height;
+use crate::protocol::refresh::{
+    self, NewServer, OldServer, RefreshAgreement, RefreshMessage, RefreshRole,
+};
+use crate::protocol::wire::Sha256Digest;
+
+/// The machines of a run.
+pub(super) struct RefreshParticipation {
+    pub(super) id: Sha256Digest,
+    /// The height at which it was opened.
+    pub(super) opened_at: Height,
+    /// The signature of its header, once the old group has made it.
+    pub(super) signature: Option<Vec<u8>>,
+    /// When to have the header signed.
+    pub(super) header_at: Duration,
+    pub(super) old: Option<OldServer>,
+    pub(super) new: Option<NewServer>,
+}
+
+impl RefreshJobOwner {
+    /// The name under which its items are kept. A recovery has none.
+    pub(super) fn items(self) -> Option<Sha256Digest> {
+        match self {
+            Self::Old(run) => Some(dealer_items(run)),
+            Self::New(run) => Some(run),
+            Self::Recovery(_) => None,
+        }
+    }
+}
+
+/// A run that has ended with a new epoch, while it is not over for this server.
+pub(super) struct EndedRefresh {
+    pub(super) board: RefreshAgreement,
+    pub(super) machines: RefreshParticipation,
+}
+
+impl RefreshParticipation {
+    pub(super) fn poll(
+        &mut self,
+        now: Duration,
+        board: &RefreshAgreement,
+        generator: &mut RandomGenerator,
+        outputs: &mut Vec<(RefreshJobOwner, refresh::RefreshOutput)>,
+    ) -> Result<(), RandomError> {
+        while let Some(old) = &mut self.old
+            && let Some(output) = old.poll_output(now, board, generator)?
+        {
+            outputs.push((RefreshJobOwner::Old(self.id), output));
+        }
+        while let Some(new) = &mut self.new
+            && let Some(output) = new.poll_output(now, board, generator)?
+        {
+            outputs.push((RefreshJobOwner::New(self.id), output));
+        }
+        Ok(())
+    }
+
+    /// Hands a message to the machine that it is for, from the side that sends such messages.
+    pub(super) fn handle(
+        &mut self,
+        from: &IdentityPublicKey,
+        message: RefreshMessage,
+        board: &RefreshAgreement,
+    ) {
+        let new = board.run().and_then(|run| run.group().index_of(from));
+        match &message {
+            RefreshMessage::Dealing(_) => {
+                let old = board.epoch().group.index_of(from);
+                if let (Some(server), Some(from)) = (&mut self.new, old) {
+                    server.handle_message((RefreshRole::Old, from), message, board);
+                }
+            }
+            RefreshMessage::Confirmation { .. } | RefreshMessage::Need { .. } => {
+                if let (Some(server), Some(from)) = (&mut self.old, new) {
+                    server.handle_message(from, &message, board);
+                }
+            }
+            _ => {
+                if let (Some(server), Some(from)) = (&mut self.new, new) {
+                    server.handle_message((RefreshRole::New, from), message, board);
+                }
+            }
+        }
+    }
+
+    /// Ends the machines, but for the new server's if `stays`, and says what is to be wiped.
+    pub(super) fn end(&mut self, stays: bool) -> Vec<SavedStateChange> {
+        self.old = None;
+        let mut erased = vec![SavedStateChange::EraseRun { run: dealer_items(self.id) }];
+        if !stays {
+            self.new = None;
+            erased.push(SavedStateChange::EraseRun { run: self.id });
+        }
+        erased
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        self.old.as_ref().is_none_or(OldServer::is_over)
+            && self.new.as_ref().is_none_or(NewServer::is_over)
+    }
+}
+
+/// The name under which the items of a run's old server are kept. They are wiped apart from those
+/// of the new one: when the old epoch ends.
+pub(super) fn dealer_items(run: Sha256Digest) -> Sha256Digest {
+    Sha256Digest::of(&[b"sunder-quorum items of a dealer", &run.0])
+}

@@ -1,0 +1,30 @@
+//! Keys and groups for tests.
+
+use std::net::SocketAddr;
+
+use keys::IdentitySecretKey;
+use random::RandomGenerator;
+
+use super::ceremony::share_file::QuorumShareFile;
+use super::fixture::small_key;
+use super::group::{QuorumGroup, QuorumMember};
+
+/// The identity key with a number.
+pub(crate) fn identity(number: u8) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[number; 32])
+}
+
+/// A group whose servers have the identities `first` and following.
+pub(crate) fn group(faulty: u8, first: u8) -> QuorumGroup {
+    let member = |i| QuorumMember {
+        identity: identity(first + i).public(),
+        address: SocketAddr::from(([127, 0, 0, 1], 5000 + u16::from(first + i))),
+    };
+    QuorumGroup::new((0..=3 * faulty).map(member).collect()).unwrap()
+}
+
+/// The files of a ceremony with a short key, for the group of the identities 1 to 4.
+pub(crate) fn share_files() -> Vec<QuorumShareFile> {
+    QuorumShareFile::deal(&small_key(), &group(1, 1), &mut RandomGenerator::seeded().unwrap())
+        .unwrap()
+}

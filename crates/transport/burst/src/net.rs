@@ -1,0 +1,30 @@
+//! Connections over UDP sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use random::RandomGenerator;
+use udp::streams::{self, UdpStream};
+use udp::{SocketBinding, UdpBatchSocket};
+
+use crate::protocol::{BurstConfig, BurstConnection, BurstSecurity};
+
+/// Connects to a listener and waits for the handshake.
+///
+/// # Errors
+/// If there is no socket, or as [`Error`](crate::Error) says.
+pub fn connect(
+    peer: SocketAddr,
+    config: BurstConfig,
+    security: &BurstSecurity<'_>,
+) -> io::Result<UdpStream> {
+    let local = match peer {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
+    let mut generator = RandomGenerator::seeded().map_err(io::Error::other)?;
+    let now = streams::now();
+    let connection = BurstConnection::connect(config, peer, security, &mut generator, now);
+    streams::connect(socket, Box::new(connection.map_err(io::Error::other)?))
+}

@@ -1,0 +1,105 @@
+//! The own transport, which authenticates and encrypts by itself.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use burst::{BurstConfig, BurstListener, BurstListenerSecurity};
+use random::RandomGenerator;
+use udp::streams::{UdpStream, UdpStreamEndpoint};
+
+use super::Transport;
+use super::datagrams::{DatagramStream, buffer, with_reason};
+use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy};
+use crate::stream::ByteStream;
+
+/// See [the module](self).
+pub(crate) struct BurstTransport;
+
+impl Transport for BurstTransport {
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn about(&self) -> &'static str {
+        "Sunder's own over UDP; for large one-way transfers over long paths"
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        self.open(to, options, config(options))
+    }
+
+    fn is_over_udp(&self) -> bool {
+        true
+    }
+
+    fn endpoint(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+        let security = match &options.security {
+            ConnectionSecurity::Noise { identity, peers } => {
+                let peers = peers.clone();
+                BurstListenerSecurity::Noise(
+                    identity.clone(),
+                    Arc::new(move |key| peers.admit(key)),
+                )
+            }
+            ConnectionSecurity::Insecure => BurstListenerSecurity::Insecure,
+        };
+        let generator = RandomGenerator::seeded().map_err(io::Error::other)?;
+        let listener = BurstListener::new(config(options), security, generator);
+        Ok(Some(Box::new(listener.map_err(io::Error::other)?)))
+    }
+
+    fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
+        Arc::new(DatagramStream { stream, transport: "burst" })
+    }
+}
+
+impl BurstTransport {
+    /// Connects as [`Transport::connect`], but the other end's program has the connection only once
+    /// something is written, which may be nothing. Dropped before that, it leaves nothing behind.
+    pub(crate) fn connect_deferred(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        self.open(to, options, BurstConfig { is_deferred: true, ..config(options) })
+    }
+
+    fn open(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+        config: BurstConfig,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        let security = match &options.security {
+            ConnectionSecurity::Noise { identity, peers: PeerKeyPolicy::Pinned(keys) }
+                if !keys.is_empty() =>
+            {
+                burst::BurstSecurity::Noise(identity, keys[0])
+            }
+            ConnectionSecurity::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
+            ConnectionSecurity::Insecure => burst::BurstSecurity::Insecure,
+        };
+        let is_insecure = matches!(security, burst::BurstSecurity::Insecure);
+        let connected = burst::connect(to, config, &security);
+        Ok(self.wrap(connected.map_err(|error| with_reason(error, is_insecure))?))
+    }
+}
+
+fn config(options: &ConnectionOptions) -> BurstConfig {
+    let buffer = buffer(options);
+    BurstConfig {
+        send_buffer: buffer,
+        receive_buffer: buffer,
+        start_rate: options.path.map(|path| path.rate),
+        connect_timeout: options.connect_timeout,
+        ..BurstConfig::default()
+    }
+}
