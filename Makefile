@@ -27,8 +27,9 @@ help:
 	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
+# Without the systems that this demonstration does not show: they take most of the time to compile.
 demo:
-	$(CARGO) run --profile demo --locked --package sunder-cli --bin sunder -- demo
+	$(CARGO) run --profile demo --locked --package sunder-cli --no-default-features -- demo
 
 # Many tests wait for more than they compute. One that hangs is ended and named.
 LIMITED = --config "target.'cfg(unix)'.runner = ['$(CURDIR)/scripts/limited-test']"

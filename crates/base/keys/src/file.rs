@@ -1,6 +1,5 @@
-//! Key files: 64 hexadecimal digits, and white space around them.
+//! Key files: 64 hexadecimal digits, which white space may surround.
 
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,7 +18,7 @@ const MAX_FILE: usize = 256;
 /// Why no key was read from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("key {}: no such file; {fix}", .path.display())]
     Missing {
         /// The file.
@@ -35,7 +34,7 @@ pub enum KeyFileError {
         /// The system's error.
         source: io::Error,
     },
-    /// It contains something else.
+    /// It does not contain a key.
     #[error("key {}: it must be 64 hexadecimal digits and nothing else", .path.display())]
     Digits {
         /// The file.
@@ -95,11 +94,7 @@ pub(crate) fn read_into(
 /// # Errors
 /// When there is such a file, or it cannot be written.
 pub fn create(path: &Path, key: &[u8; KEY_LEN]) -> io::Result<()> {
-    let mut digits = Zeroizing::new(String::with_capacity(2 * KEY_LEN));
-    for byte in key {
-        // A string takes all that is written to it.
-        let _ = write!(digits, "{byte:02x}");
-    }
+    let digits = Zeroizing::new(base16ct::lower::encode_string(key));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(digits.as_bytes())?;
     file.sync_all()
@@ -122,15 +117,8 @@ fn read_all(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
 /// The key that 64 hexadecimal digits stand for; `None` if the text is anything else.
 pub(crate) fn parse_digits(text: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
     let mut key = Zeroizing::new([0; KEY_LEN]);
-    if text.len() != 2 * KEY_LEN {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        let digit =
-            |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(key)
+    let len = base16ct::mixed::decode(text, &mut *key).ok()?.len();
+    (len == KEY_LEN).then_some(key)
 }
 
 #[cfg(test)]

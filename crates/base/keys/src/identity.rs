@@ -4,13 +4,14 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use base16ct::HexDisplay;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use random::wipe_stack;
 use zeroize::Zeroizing;
 
 use crate::file::{self, KEY_LEN, KeyFileError, parse_digits};
 
-/// An end's own key, of which others get only the [`IdentityPublicKey`]. Secret.
+/// The secret key of an end. Other ends get only the [`IdentityPublicKey`].
 pub struct IdentitySecretKey(SigningKey);
 
 impl IdentitySecretKey {
@@ -34,8 +35,8 @@ impl IdentitySecretKey {
         IdentityPublicKey(self.0.verifying_key())
     }
 
-    /// The private key of X25519 (RFC 7748) that belongs to [`IdentityPublicKey::x25519`]. Secret.
-    /// A key may serve for signatures and key agreement (Thormarker, PKC 2021).
+    /// The X25519 private key (RFC 7748) that belongs to [`IdentityPublicKey::x25519`]. Secret.
+    /// Using one key for both signatures and key agreement is secure (Thormarker, PKC 2021).
     pub fn x25519(&self) -> Zeroizing<[u8; KEY_LEN]> {
         Zeroizing::new(self.0.to_scalar_bytes())
     }
@@ -58,17 +59,17 @@ pub struct IdentityPublicKey(VerifyingKey);
 
 /// A text is not a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a public key: take the 64 digits that the server says when it starts")]
+#[error("not a public key: use the 64 digits that the server prints when it starts")]
 pub struct IdentityPublicKeyError;
 
 impl IdentityPublicKey {
     /// Whether `signature` is this key's signature of the message.
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> bool {
-        // Strictly: implementations differ in what else they accept.
+        // Strict verification, as implementations differ in what else they accept.
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
 
-    /// The public key of X25519 that the same secret key has.
+    /// The X25519 public key that belongs to the same secret key.
     pub fn x25519(&self) -> [u8; KEY_LEN] {
         self.0.to_montgomery().to_bytes()
     }
@@ -78,13 +79,13 @@ impl IdentityPublicKey {
         self.0.to_bytes()
     }
 
-    /// The key with an encoding.
+    /// Decodes a key.
     ///
     /// # Errors
-    /// When the bytes are not a public key, or a weak one.
+    /// If the bytes are not a public key, or are a weak one.
     pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, IdentityPublicKeyError> {
         let key = VerifyingKey::from_bytes(bytes).map_err(|_| IdentityPublicKeyError)?;
-        // Under a weak key there are signatures that fit many messages.
+        // With a weak key, a signature can be valid for many messages.
         if key.is_weak() { Err(IdentityPublicKeyError) } else { Ok(Self(key)) }
     }
 }
@@ -100,7 +101,7 @@ impl FromStr for IdentityPublicKey {
 
 impl fmt::Display for IdentityPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:x}", HexDisplay(self.0.as_bytes()))
     }
 }
 

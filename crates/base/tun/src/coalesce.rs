@@ -9,9 +9,9 @@ const MAX_OPEN: usize = 8;
 
 /// Coalesces consecutive packets of a flow into superpackets.
 ///
-/// Packets are borrowed until they are written, so each batch has a coalescer of its own. To create
-/// one costs nothing. It allocates no memory and has about 9 KiB. Call [`flush`](Self::flush) at
-/// the end of a batch: what still waits is lost otherwise.
+/// Packets are borrowed until they are written, so each batch needs its own coalescer. Creating one
+/// is cheap: it allocates no memory and has about 9 KiB. Call [`flush`](Self::flush) at the end of
+/// a batch; otherwise packets that still wait are lost.
 ///
 /// Packets of a flow stay in order. Packets of different flows may overtake each other within the
 /// batch. Packets that are not TCP or UDP, and fragments, stay in order with all packets between
@@ -19,7 +19,7 @@ const MAX_OPEN: usize = 8;
 #[derive(Debug)]
 pub struct PacketCoalescer<'a> {
     open: [Option<SuperpacketBuilder<'a>>; MAX_OPEN],
-    /// How many superpackets were opened, which numbers them.
+    /// The number of superpackets opened so far, from which their numbers are taken.
     opened: usize,
     merges_udp: bool,
 }
@@ -42,13 +42,13 @@ impl<'a> PacketCoalescer<'a> {
         Self { open: [const { None }; MAX_OPEN], opened: 0, merges_udp }
     }
 
-    /// Takes a packet, and writes the superpackets that wait no longer.
+    /// Adds a packet, and writes the superpackets that no longer wait.
     ///
     /// Only packets with partial checksums are merged: to merge others, their payload would have to
     /// be summed first. Packets with a malformed TCP or UDP header are written unchanged.
     ///
     /// # Errors
-    /// If the packet must not be passed on. The coalescer is unchanged then.
+    /// If the packet must not be passed on. The coalescer is then unchanged.
     pub fn push(
         &mut self,
         packet: &'a [u8],

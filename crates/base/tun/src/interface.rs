@@ -3,14 +3,18 @@
 //! All functions act in the network namespace of the thread. The kernel removes a device's
 //! addresses and routes together with the device, so nothing has to be restored.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use rtnetlink::packet_route::address::AddressHeaderFlags;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
-use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 
-use crate::netlink::{NetlinkError, index, with_netlink};
+use crate::netlink::{NetlinkError, NetlinkRequest, NetlinkSocket, address_bytes, push_attribute};
+use crate::route::RouteStructure;
+
+/// The number of the loopback interface in every network namespace.
+const LOOPBACK: u32 = 1;
+/// `RTAX_CC_ALGO` of `linux/rtnetlink.h`: the congestion control, among a route's metrics.
+const CONGESTION_CONTROL: u16 = 16;
 
 /// The settings of an interface.
 #[derive(Clone, Debug)]
@@ -36,30 +40,28 @@ impl InterfaceSettings<'_> {
     /// # Errors
     /// If there is no such interface, or the kernel refuses a setting.
     pub fn set_up(&self) -> Result<(), NetlinkError> {
-        with_netlink(async |netlink| {
-            let index = index(&netlink, self.name).await?;
-            let up = LinkUnspec::new_with_index(index).mtu(self.mtu).txqueuelen(self.queue).up();
-            netlink.link().set(up.build()).execute().await?;
-            for own in self.addresses {
-                let mut addition = netlink.address().add(index, own.addr(), own.prefix_len());
-                // A TUN device has no neighbours that could have the same address. With duplicate
-                // address detection, an IPv6 address would be unusable for a while.
-                addition.message_mut().header.flags = AddressHeaderFlags::Nodad;
-                addition.execute().await.map_err(refused("address", own))?;
-                if let Some(congestion) = self.congestion {
-                    let mut route = route(index, own.trunc(), Some(own.addr()));
-                    let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
-                    route.attributes.push(RouteAttribute::Metrics(vec![algorithm]));
-                    let replaced = netlink.route().add(route).replace().execute().await;
-                    replaced.map_err(refused("route", own))?;
-                }
+        let netlink = NetlinkSocket::open()?;
+        let index = netlink.index(self.name)?;
+        let up = link_change(index, true)
+            .attribute(libc::IFLA_MTU, &self.mtu.to_ne_bytes())
+            .attribute(libc::IFLA_TXQLEN, &self.queue.to_ne_bytes());
+        netlink.change(up)?;
+        for own in self.addresses {
+            netlink.change(address_addition(index, own)).map_err(refused("address", own))?;
+            if let Some(congestion) = self.congestion {
+                let mut metrics = Vec::new();
+                let name = [congestion.as_bytes(), &[0]].concat();
+                push_attribute(&mut metrics, CONGESTION_CONTROL, &name);
+                let replacement = route(libc::NLM_F_REPLACE, index, own.trunc(), Some(own.addr()))
+                    .attribute(libc::RTA_METRICS, &metrics);
+                netlink.change(replacement).map_err(refused("route", own))?;
             }
-            for network in self.routes {
-                let added = netlink.route().add(route(index, *network, None)).execute().await;
-                added.map_err(refused("route", network))?;
-            }
-            Ok(())
-        })
+        }
+        for network in self.routes {
+            let addition = route(libc::NLM_F_EXCL, index, *network, None);
+            netlink.change(addition).map_err(refused("route", network))?;
+        }
+        Ok(())
     }
 }
 
@@ -68,11 +70,9 @@ impl InterfaceSettings<'_> {
 /// # Errors
 /// If there is no such interface, or a route to the network exists.
 pub fn add_route(name: &str, network: IpNet) -> Result<(), NetlinkError> {
-    with_netlink(async |netlink| {
-        let index = index(&netlink, name).await?;
-        let added = netlink.route().add(route(index, network, None)).execute().await;
-        added.map_err(refused("route", &network))
-    })
+    let netlink = NetlinkSocket::open()?;
+    let addition = route(libc::NLM_F_EXCL, netlink.index(name)?, network, None);
+    netlink.change(addition).map_err(refused("route", &network))
 }
 
 /// Changes an interface's MTU, in bytes.
@@ -80,11 +80,9 @@ pub fn add_route(name: &str, network: IpNet) -> Result<(), NetlinkError> {
 /// # Errors
 /// If there is no such interface, or it cannot have this MTU.
 pub fn set_mtu(name: &str, mtu: u32) -> Result<(), NetlinkError> {
-    with_netlink(async |netlink| {
-        let index = index(&netlink, name).await?;
-        let change = LinkUnspec::new_with_index(index).mtu(mtu).build();
-        Ok(netlink.link().set(change).execute().await?)
-    })
+    let netlink = NetlinkSocket::open()?;
+    let change = link_change(netlink.index(name)?, false);
+    Ok(netlink.change(change.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes()))?)
 }
 
 /// Brings the loopback interface up.
@@ -92,33 +90,52 @@ pub fn set_mtu(name: &str, mtu: u32) -> Result<(), NetlinkError> {
 /// # Errors
 /// If the kernel refuses.
 pub fn bring_up_loopback() -> Result<(), NetlinkError> {
-    with_netlink(async |netlink| {
-        let up = LinkUnspec::new_with_index(1).up().build();
-        Ok(netlink.link().set(up).execute().await?)
-    })
+    Ok(NetlinkSocket::open()?.change(link_change(LOOPBACK, true))?)
 }
 
-/// A route to a network through an interface.
-fn route(index: u32, to: IpNet, source: Option<IpAddr>) -> RouteMessage {
-    match to.addr() {
-        IpAddr::V4(address) => {
-            let route = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(address, to.prefix_len())
-                .scope(RouteScope::Link)
-                .output_interface(index);
-            match source {
-                Some(IpAddr::V4(source)) => route.pref_source(source).build(),
-                _ => route.build(),
-            }
-        }
-        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(address, to.prefix_len())
-            .output_interface(index)
-            .build(),
-    }
+/// A request that changes an interface, and brings it up if `up`.
+fn link_change(index: u32, up: bool) -> NetlinkRequest {
+    let up = if up { libc::IFF_UP } else { 0 }.to_ne_bytes();
+    // `struct ifinfomsg`: family and type 0, the index, the flags and which of them change.
+    let structure = [[0; 4], index.to_ne_bytes(), up, up].concat();
+    NetlinkRequest::new(libc::RTM_SETLINK, 0, &structure)
+}
+
+/// A request that gives an interface an address.
+fn address_addition(index: u32, own: &IpNet) -> NetlinkRequest {
+    let (family, address) = address_bytes(own.addr());
+    // A TUN device has no neighbours that could have the same address. With duplicate address
+    // detection, an IPv6 address would be unusable for a while.
+    let flags = u8::try_from(libc::IFA_F_NODAD).expect("a small flag");
+    // `struct ifaddrmsg`; the last byte of the first word is the scope: everywhere.
+    let structure = [[family, own.prefix_len(), flags, 0], index.to_ne_bytes()].concat();
+    NetlinkRequest::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL, &structure)
+        .attribute(libc::IFA_LOCAL, &address)
+        .attribute(libc::IFA_ADDRESS, &address)
+}
+
+/// A request that creates a route to a network through an interface. `flags` says what happens if
+/// there is one.
+fn route(flags: i32, index: u32, to: IpNet, source: Option<IpAddr>) -> NetlinkRequest {
+    let (family, destination) = address_bytes(to.addr());
+    let is_v4 = to.addr().is_ipv4();
+    let structure = RouteStructure {
+        family,
+        destination_len: to.prefix_len(),
+        source_len: 0,
+        table: libc::RT_TABLE_MAIN,
+        protocol: libc::RTPROT_STATIC,
+        scope: if is_v4 { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE },
+        kind: libc::RTN_UNICAST,
+    };
+    let source = source.filter(|_| is_v4).map(|source| address_bytes(source).1);
+    NetlinkRequest::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | flags, &structure.encode())
+        .attribute(libc::RTA_DST, &destination)
+        .optional(libc::RTA_PREFSRC, source.as_deref())
+        .attribute(libc::RTA_OIF, &index.to_ne_bytes())
 }
 
 /// The error of an address or route that the kernel refuses.
-fn refused(what: &'static str, network: &IpNet) -> impl FnOnce(rtnetlink::Error) -> NetlinkError {
-    move |source| NetlinkError::Refused { what, network: *network, source: Box::new(source) }
+fn refused(what: &'static str, network: &IpNet) -> impl FnOnce(io::Error) -> NetlinkError {
+    move |source| NetlinkError::Refused { what, network: *network, source }
 }

@@ -1,13 +1,15 @@
 //! The route by which packets leave this host.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use futures_util::TryStreamExt;
-use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
-use rtnetlink::{Handle, RouteMessageBuilder};
+use ipnet::IpNet;
 
-use crate::netlink::{NetlinkError, index, with_netlink};
+use crate::netlink::{
+    NetlinkError, NetlinkRequest, NetlinkSocket, address_bytes, address_from, attributes,
+};
+
+/// The length of `struct rtmsg`, with which an answer begins.
+const ROUTE_STRUCTURE_LEN: usize = 12;
 
 /// The interface and the router that the kernel selects for a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,59 +30,78 @@ pub fn route_to(
     source: Option<IpAddr>,
     device: Option<&str>,
 ) -> Result<KernelRoute, NetlinkError> {
-    with_netlink(async |netlink| {
-        let mut request = route_request(destination, source);
-        if let Some(device) = device {
-            request.attributes.push(RouteAttribute::Oif(index(&netlink, device).await?));
+    let netlink = NetlinkSocket::open()?;
+    let index = device.map(|device| netlink.index(device)).transpose()?;
+    let (family, to) = address_bytes(destination);
+    let from = source.map(address_bytes).filter(|&(of, _)| of == family).map(|(_, from)| from);
+    let bits = IpNet::from(destination).max_prefix_len();
+    let structure = RouteStructure {
+        family,
+        destination_len: bits,
+        source_len: if from.is_some() { bits } else { 0 },
+        ..RouteStructure::default()
+    };
+    let request = NetlinkRequest::new(libc::RTM_GETROUTE, 0, &structure.encode())
+        .attribute(libc::RTA_DST, &to)
+        .optional(libc::RTA_SRC, from.as_deref())
+        .optional(libc::RTA_OIF, index.map(u32::to_ne_bytes).as_ref().map(|it| &it[..]));
+    let answer = netlink.ask(request)?;
+    let (mut interface, mut gateway) = (None, None);
+    for (kind, value) in attributes(answer.get(ROUTE_STRUCTURE_LEN..).unwrap_or_default()) {
+        match kind {
+            libc::RTA_OIF => interface = value.try_into().ok().map(u32::from_ne_bytes),
+            libc::RTA_GATEWAY => gateway = address_from(value),
+            _ => {}
         }
-        let mut answers = netlink.route().get(request).execute();
-        let answer = answers.try_next().await?;
-        let answer = answer.ok_or(NetlinkError::NoRoute)?;
-        let mut route = KernelRoute { interface: String::new(), gateway: None };
-        for attribute in answer.attributes {
-            match attribute {
-                RouteAttribute::Oif(index) => route.interface = name(&netlink, index).await?,
-                RouteAttribute::Gateway(RouteAddress::Inet(address)) => {
-                    route.gateway = Some(address.into());
-                }
-                RouteAttribute::Gateway(RouteAddress::Inet6(address)) => {
-                    route.gateway = Some(address.into());
-                }
-                _ => {}
-            }
-        }
-        Ok(route)
-    })
+    }
+    Ok(KernelRoute { interface: netlink.name(interface.ok_or(NetlinkError::NoRoute)?)?, gateway })
 }
 
-/// A request for the route to exactly this address.
-fn route_request(destination: IpAddr, source: Option<IpAddr>) -> RouteMessage {
-    match destination {
-        IpAddr::V4(address) => {
-            let request = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(address, 32);
-            match source {
-                Some(IpAddr::V4(source)) => request.source_prefix(source, 32).build(),
-                _ => request.build(),
-            }
-        }
-        IpAddr::V6(address) => {
-            let request = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(address, 128);
-            match source {
-                Some(IpAddr::V6(source)) => request.source_prefix(source, 128).build(),
-                _ => request.build(),
-            }
-        }
+/// The values of `struct rtmsg` that are used here.
+#[derive(Default)]
+pub(crate) struct RouteStructure {
+    pub(crate) family: u8,
+    pub(crate) destination_len: u8,
+    pub(crate) source_len: u8,
+    pub(crate) table: u8,
+    pub(crate) protocol: u8,
+    pub(crate) scope: u8,
+    pub(crate) kind: u8,
+}
+
+impl RouteStructure {
+    pub(crate) fn encode(&self) -> [u8; ROUTE_STRUCTURE_LEN] {
+        let mut bytes = [0; ROUTE_STRUCTURE_LEN];
+        bytes[..8].copy_from_slice(&[
+            self.family,
+            self.destination_len,
+            self.source_len,
+            0, // type of service
+            self.table,
+            self.protocol,
+            self.scope,
+            self.kind,
+        ]);
+        bytes
     }
 }
 
-/// The name of the interface with this index.
-async fn name(netlink: &Handle, index: u32) -> Result<String, NetlinkError> {
-    let mut links = netlink.link().get().match_index(index).execute();
-    let link = links.try_next().await?;
-    let attributes = link.into_iter().flat_map(|link| link.attributes);
-    let names = attributes.filter_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some(name),
-        _ => None,
-    });
-    names.into_iter().next().ok_or_else(|| NetlinkError::NoInterface(format!("with index {index}")))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_reached_by_the_loopback_interface() {
+        for (address, source) in [("127.0.0.1", None), ("127.0.0.1", Some("127.0.0.2"))] {
+            let source = source.map(|source| source.parse().unwrap());
+            let route = route_to(address.parse().unwrap(), source, Some("lo")).unwrap();
+            assert_eq!(route, KernelRoute { interface: "lo".to_owned(), gateway: None });
+        }
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_named() {
+        let error = route_to("127.0.0.1".parse().unwrap(), None, Some("absent0")).unwrap_err();
+        assert_eq!(error.to_string(), "no interface absent0");
+    }
 }

@@ -10,7 +10,7 @@
 //! | 6 | 2 | start of the bytes that the checksum covers |
 //! | 8 | 2 | offset of the checksum's field from there |
 //!
-//! Numbers are in the machine's byte order.
+//! Numbers are in the processor's byte order.
 
 use crate::VIRTIO_HEADER_LEN;
 use crate::ip::{TransportHeader, TransportProtocol};

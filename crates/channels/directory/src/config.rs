@@ -51,7 +51,7 @@ const DEFAULT_MAX_AGE_H: u32 = 24;
 /// Shorter keys are broken, or will be soon.
 const MIN_SIGNER_BITS: u32 = 2048;
 
-/// A year. An answer that is to be valid for longer can be added by hand.
+/// A year. An answer that must be valid for longer can be added by hand.
 const MAX_AGE_H: i64 = 8760;
 
 /// The settings of a client's directory.
@@ -63,14 +63,14 @@ pub struct DirectoryClientConfig {
     pub port: u16,
     /// The greatest age of an answer. An older one is requested again.
     pub max_age: Duration,
-    /// The public key whose signed lists are believed: a file in PEM, relative to the configuration
+    /// The public key whose signed lists are accepted: a file in PEM, relative to the configuration
     /// unless absolute.
     pub signed_by: Option<PathBuf>,
-    /// The peers whose answers are believed. No network is in it twice.
+    /// The peers whose answers are accepted. No network occurs twice.
     pub trusted_networks: Vec<TrustedNetwork>,
 }
 
-/// Peers whose answers are believed.
+/// Peers whose answers are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedNetwork {
     /// The addresses of the peers.
@@ -82,7 +82,8 @@ pub struct TrustedNetwork {
 /// A key that verifies answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustedNetworkKey {
-    /// A key that the peers have too, in a file relative to the configuration unless absolute.
+    /// A key that the peers have too, in a file. Its path is relative to the configuration unless
+    /// absolute.
     Shared(PathBuf),
     /// The public key of the peer or peers.
     Public(IdentityPublicKey),
@@ -95,9 +96,10 @@ pub struct DirectoryServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The addresses that the server answers with.
     pub addresses: ChannelAddresses,
-    /// A key that clients have too, in a file relative to the configuration unless absolute.
+    /// A key that clients have too, in a file. Its path is relative to the configuration unless
+    /// absolute.
     pub shared_key: Option<PathBuf>,
-    /// The server's own key, in a file relative to the configuration unless absolute.
+    /// The server's own key, in a file. Its path is relative to the configuration unless absolute.
     pub secret_key: Option<PathBuf>,
 }
 
@@ -105,7 +107,7 @@ impl DirectoryClientConfig {
     /// Reads the `[directory]` in a client's configuration. The client reads the rest.
     ///
     /// # Errors
-    /// When there is no `[directory]`, or it is wrong: all its problems.
+    /// When there is no `[directory]`, or it is invalid: all its problems.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read_part(text, ConfigKeys(&[CLIENT_KEYS]), |table| {
             if !table.has("directory") {
@@ -115,7 +117,7 @@ impl DirectoryClientConfig {
         })
     }
 
-    /// Reads a client's `[directory]` from its table. Returns nothing only where it reports a
+    /// Reads a client's `[directory]` from its table. Returns `None` only where it reports a
     /// problem.
     pub fn read(table: &ConfigTable<'_>) -> Option<Self> {
         let file = table.require("file").and_then(|file| file.text());
@@ -141,7 +143,7 @@ impl DirectoryClientConfig {
         })
     }
 
-    /// The key whose signed lists are believed, if there is one, with the configuration in
+    /// The key whose signed lists are accepted, if there is one, with the configuration in
     /// `config_dir`.
     ///
     /// # Errors
@@ -207,15 +209,15 @@ fn public_key(value: &ConfigValue<'_>) -> Option<IdentityPublicKey> {
     let key = text.parse().ok();
     if key.is_none() {
         let what = format!("public_key = \"{text}\": not a public key");
-        value.refuse(what, "take the 64 digits that the server says when it starts");
+        value.refuse(what, "use the 64 digits that the server prints when it starts");
     }
     key
 }
 
 impl DirectoryServerConfig {
-    /// Reads a server's `[directory]` from its table. If it has no `addresses`, they are those that
-    /// the server of streams listens on; `server` is nothing if these could not be read. Returns
-    /// nothing only where a problem is reported.
+    /// Reads a server's `[directory]` from its table. Without `addresses`, they are the addresses
+    /// on which the MICSS server listens. `server` is `None` if these could not be read. Returns
+    /// `None` only where a problem is reported.
     pub fn read(table: &ConfigTable<'_>, server: Option<&[SocketAddr]>) -> Option<Self> {
         let listen = table.require("listen").and_then(|listen| sockets(&listen));
         if listen.as_ref().is_some_and(Vec::is_empty) {
@@ -270,7 +272,7 @@ fn addresses(table: &ConfigTable<'_>, server: Option<&[SocketAddr]>) -> Option<C
         return None;
     }
     let refused = |error| {
-        let what = format!("clients cannot be told what listen says ({error})");
+        let what = format!("the addresses in listen cannot be sent to clients ({error})");
         refuse(table, "addresses", &what, "set `addresses`");
     };
     ChannelAddresses::new(server?.to_vec()).map_err(refused).ok()
@@ -283,13 +285,13 @@ fn refuse(table: &ConfigTable<'_>, name: &str, what: &str, fix: &str) {
     table.report_key(name, problem.summarized(summary));
 }
 
-/// Nothing if one of them is no address.
+/// `None` if one of them is not an address.
 fn sockets(list: &ConfigValue<'_>) -> Option<Vec<SocketAddr>> {
     let all: Vec<Option<SocketAddr>> = list.list()?.iter().map(ConfigValue::parsed).collect();
     all.into_iter().collect()
 }
 
-/// What belongs to the most specific of the networks that contain this address.
+/// The value of the most specific network that contains this address.
 pub(super) fn most_specific<T>(trusted: &[(IpNet, T)], peer: IpAddr) -> Option<&T> {
     let covering = trusted.iter().filter(|(network, _)| network.contains(&peer));
     covering.max_by_key(|(network, _)| network.prefix_len()).map(|(_, key)| key)
@@ -384,7 +386,7 @@ mod tests {
             (listen.to_owned(), "directory: give shared_key"),
             (
                 format!("{listen}shared_key = \"a\""),
-                "directory: clients cannot be told what listen says (0.0.0.0:1 is not",
+                "directory: the addresses in listen cannot be sent to clients (0.0.0.0:1 is not",
             ),
             (
                 format!("{listen}shared_key = \"a\"\naddresses = []"),

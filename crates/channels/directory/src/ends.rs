@@ -30,11 +30,11 @@ pub enum DirectoryAnswerError {
     #[error("the server refuses: {0}")]
     Refused(#[from] DirectoryRefusal),
     /// The trusted key does not prove the reply.
-    #[error("the answer is not proven: it was changed on the way, or the peer has another key")]
+    #[error("the answer is not authentic: it was changed on the path, or the peer has another key")]
     Unproven,
     /// The reply is proven, but the peer's address is not among its addresses.
     #[error(
-        "the answer is of another peer: {peer} is not among its addresses; if they should be one, add it to \
+        "the answer is of another peer: {peer} is not among its addresses; if both are the same peer, add it to \
          `addresses` there"
     )]
     AnotherPeer {

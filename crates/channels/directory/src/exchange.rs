@@ -39,7 +39,7 @@ const MAX_CONNECTIONS: usize = 64;
 /// The largest number of them from one source.
 const MAX_CONNECTIONS_OF_SOURCE: usize = 8;
 
-/// Why a server's addresses were not learnt.
+/// Why the addresses of a server were not learnt.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryExchangeError {
     /// It cannot be reached, or the connection breaks.
@@ -150,7 +150,7 @@ impl DirectoryServer {
         Self::rebind(config, config_dir, &[]).await
     }
 
-    /// The same, but uses existing listeners again.
+    /// As [`Self::bind`], but reuses existing listeners.
     ///
     /// # Errors
     /// As [`Self::bind`].
@@ -184,9 +184,9 @@ impl DirectoryServer {
         self.public_key
     }
 
-    /// Answers until `stop` is ready, and then finishes the connections that it has accepted. It
-    /// serves at most 64 at a time, 8 of one source. For another it closes the oldest of its
-    /// source, or of the source with the most.
+    /// Answers requests until `stop` is ready, then finishes the connections that it has accepted.
+    /// It serves at most 64 at a time, 8 of them from one source. Beyond that, a new connection
+    /// closes the oldest of its source, or of the source with the most.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { responder, listening, .. } = self;
         let responder = Arc::new(responder);
@@ -201,9 +201,9 @@ impl DirectoryServer {
                     let responder = Arc::clone(&responder);
                     let closed = answering.spawn(peer.ip(), async move {
                         match timeout(CONNECTION_TIMEOUT, answer(&responder, stream)).await {
-                            Ok(Ok(())) => debug!(%peer, "addresses told"),
-                            Ok(Err(error)) => debug!(%peer, %error, "no question to the directory"),
-                            Err(_) => debug!(%peer, "a client of the directory does not read"),
+                            Ok(Ok(())) => debug!(%peer, "addresses sent"),
+                            Ok(Err(error)) => debug!(%peer, %error, "not a valid request to the directory"),
+                            Err(_) => debug!(%peer, "a client of the directory was too slow"),
                         }
                     });
                     if let Some(source) = closed

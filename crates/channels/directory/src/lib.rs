@@ -5,17 +5,17 @@
 //! from the operator, or from the peer in one [`exchange`] over the first address, and keeps their
 //! time and source.
 //!
-//! What the operator has written depends on this host only. For what was learnt there is one more
-//! assumption, and only during the exchange: the paper's attacker, whose computing power is
-//! unlimited, does not break HMAC-SHA-256 or Ed25519 and does not have the key. An attacker who
-//! does could answer with addresses of their own, on any number of channels, and then read and
-//! change what is sent there. Later streams over the addresses promise what all streams promise,
-//! for channels that are as trustworthy as the answer.
+//! For addresses from the operator, security depends on this host only. Addresses that were learnt
+//! need one more assumption, and only during the exchange: the paper's attacker, whose computing
+//! power is otherwise unlimited, does not break HMAC-SHA-256 or Ed25519 and does not have the key.
+//! An attacker who does could answer with their own addresses, on any number of channels, and then
+//! read and change what is sent there. Later streams over the addresses have the usual guarantees,
+//! if the channels are as trustworthy as the answer.
 //!
 //! Promised, under this assumption:
 //! - What is learnt of a peer was sent by a holder of the trusted key, in answer to this request,
 //!   and contains the address that was asked.
-//! - It never replaces what the operator has written.
+//! - - Learnt addresses never replace addresses that the operator has written.
 //! - An address outside all trusted networks is never asked, and no other host is asked about it.
 //! - When an exchange fails, the result is an error: no older addresses, no shorter list, no
 //!   addresses of another host.
@@ -92,7 +92,7 @@ pub struct Directory {
     trusted: Vec<(IpNet, DirectoryCredential)>,
     port: u16,
     max_age: Duration,
-    /// The key whose signed lists are believed.
+    /// The key whose signed lists are accepted.
     signer: Option<KeyDigest>,
     flights: DirectorySingleFlight,
 }
@@ -125,9 +125,9 @@ pub enum DirectoryError {
         /// The peer.
         peer: IpAddr,
     },
-    /// The peer's addresses were learnt under a trust that the configuration no longer has.
+    /// The peer's addresses were learnt under a trust that was removed from the configuration.
     #[error(
-        "{peer} was learnt under a [[directory.trust]] or signed_by that is gone: sunder directory remove \
+        "{peer} was learnt under a [[directory.trust]] or signed_by that was removed: sunder directory remove \
          {peer}, or trust it again"
     )]
     NoLongerTrusted {
@@ -184,13 +184,13 @@ impl Directory {
     /// answered, now or at most `max_age_h` ago. `None` if nothing is known and the peer is in no
     /// trusted network. A connection with this mark is not intercepted itself.
     ///
-    /// For any number of concurrent calls, a peer is asked once at a time, and not again within 5 s
-    /// after a failure.
+    /// Concurrent calls for one peer share one exchange. A peer is not asked again within 5 s after
+    /// a failure.
     ///
     /// # Errors
     /// When the database fails. When the peer has to be asked and does not answer, or its answer is
-    /// rejected, whatever was known before. When its addresses were learnt under a trust that is
-    /// gone.
+    /// rejected, even if older addresses are known. When its addresses were learnt under a trust
+    /// that was removed.
     pub async fn addresses_of(
         &self,
         peer: IpAddr,
@@ -214,7 +214,7 @@ impl Directory {
         Ok(Some(self.learn(peer, last, mark).await?.addresses))
     }
 
-    /// Asks a peer again, whatever the age of what is known.
+    /// Asks a peer again, regardless of the age of its known addresses.
     ///
     /// # Errors
     /// When it was added by hand or is in no trusted network; then it is not asked. When it does
@@ -267,9 +267,9 @@ impl Directory {
         let (scheme, addresses) = (scheme.name(), &learnt.addresses);
         match &learnt.before {
             Some(before) if learnt.has_changed() => {
-                warn!(%peer, scheme, %addresses, %before, "a peer is reached elsewhere than before");
+                warn!(%peer, scheme, %addresses, %before, "the addresses of a peer have changed");
             }
-            _ => info!(%peer, scheme, %addresses, "learnt where a peer is reached"),
+            _ => info!(%peer, scheme, %addresses, "learnt the addresses of a peer"),
         }
         Ok(learnt)
     }
@@ -288,9 +288,9 @@ impl Directory {
     }
 }
 
-/// What an entry is worth. Learnt addresses are used while they are young enough, and while the
-/// peer is trusted by the scheme by which they were learnt; those of a signed list while its key is
-/// trusted. `None` if the trust is gone.
+/// The addresses of an entry, if they may be used. Learnt addresses are used while they are young
+/// enough, and while the peer is trusted by the scheme by which they were learnt. Those of a signed
+/// list are used while its key is trusted. `None` if the trust was removed.
 fn known(
     entry: Option<DirectoryEntry>,
     (trusted, signer): (Option<ProofScheme>, Option<KeyDigest>),

@@ -229,10 +229,10 @@ impl DirectoryReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryMessageError {
     /// They do not begin with `SNDD`.
-    #[error("not a message of a directory; see that it is sunder serve that listens there")]
+    #[error("not a directory message; check that sunder serve listens there")]
     Magic,
     /// A version that this end does not implement.
-    #[error("unknown version {0}; the newer of the two ends has to wait for the other")]
+    #[error("unknown version {0}; update the older of the two ends")]
     Version(u8),
     /// An unknown kind, or a kind that is not allowed here.
     #[error("unexpected kind of message {0}")]

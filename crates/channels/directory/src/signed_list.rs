@@ -10,10 +10,11 @@ use service::config::{
 
 use super::addresses::ChannelAddresses;
 
-/// The longest list, in bytes: as much as a group of servers signs.
+/// The longest list, in bytes. It is also the longest text that a quorum signs.
 pub const MAX_LEN: usize = 1 << 20;
 
-/// The value of the key `format`. No other document that the same group signs is taken for a list.
+/// The value of the key `format`. It prevents other documents that the same group signs from being
+/// accepted as a list.
 const FORMAT: &str = "sunder address list 1";
 
 const KEYS: &[ConfigKey] = &[
@@ -44,8 +45,8 @@ pub enum SignedDirectoryListError {
     /// The signature is not of the trusted key, or of another text.
     #[error("the signature is not valid: another key made it, or the list was changed")]
     Unsigned,
-    /// The list is longer than [`MAX_LEN`] bytes, or is not text.
-    #[error("it is no text of at most {MAX_LEN} bytes")]
+    /// The list is longer than [`MAX_LEN`] bytes, or is not valid UTF-8.
+    #[error("it is not a text of at most {MAX_LEN} bytes")]
     NoText,
     /// What is signed is not a list.
     #[error(transparent)]
@@ -56,7 +57,7 @@ impl SignedDirectoryList {
     /// The list in `text`, if the key has signed it.
     ///
     /// # Errors
-    /// When the signature is invalid, before anything of the text is read. When the text is no
+    /// When the signature is invalid, before anything of the text is read. When the text is not a
     /// list: all its problems.
     pub fn verify(
         text: &[u8],

@@ -1,5 +1,5 @@
-//! Limits exchanges: one at a time with each peer, and none within 5 s after one that failed. So
-//! many connections at once cause one exchange.
+//! Limits exchanges: one at a time with each peer, and none within 5 s after one that failed.
+//! Concurrent connections to a peer thus cause one exchange.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -56,7 +56,7 @@ impl PeerRequestFlight {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// When its exchange failed, if that is still to be remembered.
+    /// When its exchange failed, unless the failure is too old to count.
     fn failed_at(&self) -> Option<Instant> {
         let last = self.0.try_lock().ok()?;
         last.0.as_ref().map(|(at, _)| *at).filter(|at| at.elapsed() < FAILURE_TIMEOUT)

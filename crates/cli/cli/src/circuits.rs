@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use circuit::{Circuit, CircuitSchedule, bits, bristol, generate};
+use console::CommandFailure;
 use zeroize::Zeroizing;
-
-use crate::failure::CommandFailure;
 
 /// A generated circuit by its name, or that of a file.
 ///
@@ -37,7 +36,7 @@ pub(crate) fn load_repeated(name: &str) -> Result<(Circuit, Option<u64>), Comman
     let Some((circuit, times)) = repeated else { return Ok((load(name)?, None)) };
     let times = times.parse().map_err(|_| {
         CommandFailure::Usage(format!(
-            "{name}: say after the colon how many times, as in aes128:1000"
+            "{name}: give the number of repetitions after the colon, as in aes128:1000"
         ))
     })?;
     Ok((circuit, Some(times)))
@@ -89,13 +88,7 @@ pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, Comm
 
 /// Bits as a hexadecimal number.
 pub(crate) fn to_hex(output: &[bool]) -> String {
-    hex_of(&bits::to_bytes(output))
-}
-
-/// Bytes as a hexadecimal number.
-pub(crate) fn hex_of(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    base16ct::lower::encode_string(&bits::to_bytes(output))
 }
 
 /// The bytes of a hexadecimal number, which may have white space in it.
@@ -108,8 +101,8 @@ pub(crate) fn parse_hex(text: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     for (at, character) in text.chars().enumerate().filter(|(_, it)| !it.is_ascii_whitespace()) {
         let value = character.to_digit(16).and_then(|value| u8::try_from(value).ok());
         let value = value.ok_or_else(|| match text.get(..2) {
-            Some("0x" | "0X") => "leave 0x at its begin out".to_owned(),
-            _ => format!("character {} is no digit of it", at + 1),
+            Some("0x" | "0X") => "leave out 0x at its start".to_owned(),
+            _ => format!("character {} is not a hexadecimal digit", at + 1),
         })?;
         match bytes.last_mut() {
             Some(last) if digits % 2 == 1 => *last = *last << 4 | value,
@@ -128,12 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_bytes_and_anything_else_is_said() {
+    fn hexadecimal_digits_are_parsed_and_errors_are_named() {
         assert!(parse_hex("").unwrap().is_empty());
         assert_eq!(*parse_hex("0aF0\n 7f\n").unwrap(), [0x0a, 0xf0, 0x7f]);
         assert_eq!(parse_hex("0af").unwrap_err(), "it has 3 digits; give two for each byte");
-        assert_eq!(parse_hex("0a g0").unwrap_err(), "character 4 is no digit of it");
-        assert_eq!(parse_hex("0x0a").unwrap_err(), "leave 0x at its begin out");
+        assert_eq!(parse_hex("0a g0").unwrap_err(), "character 4 is not a hexadecimal digit");
+        assert_eq!(parse_hex("0x0a").unwrap_err(), "leave out 0x at its start");
         assert!(parse_hex("+1").is_err() && parse_hex("\u{ff11}0").is_err());
     }
 }

@@ -1,85 +1,93 @@
 //! The subcommands, one file each.
 
+#[cfg(feature = "mix")]
 mod chat;
+#[cfg(feature = "compute")]
 mod circuit;
+#[cfg(feature = "compute")]
 mod compute;
-mod demo;
+#[cfg(feature = "directory")]
 mod directory;
 mod doctor;
 mod join;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "mix")]
 mod mix;
+#[cfg(feature = "tunnel")]
 mod plan;
 mod proxy;
+#[cfg(feature = "quorum")]
 mod quorum;
 mod serve;
 mod split;
 mod status;
 mod streams;
+#[cfg(feature = "transport")]
 mod transport;
+#[cfg(feature = "tunnel")]
 mod tunnel;
 
 use clap::Subcommand;
+use console::CommandFailure;
 use serde::{Deserialize, Serialize};
 use service::memory;
 use service::metrics::Exposition;
 use service::status::ServiceStatus;
 
 use crate::daemon::{Daemon, DaemonExamination};
-use crate::failure::CommandFailure;
 
-/// Defines the subcommands and their modules. A subcommand that keeps running also names the type
-/// that implements [`Daemon`].
+/// Defines the subcommands. Each names its module, and the Cargo feature that it needs.
 macro_rules! commands {
-    ($($command:ident($module:ident $(, $daemon:ident)?),)*) => {
+    ($($(#[$feature:meta])? $command:ident($module:ident),)*) => {
         #[derive(Subcommand)]
         pub(crate) enum SunderCommand {
-            $($command($module::Arguments),)*
+            $($(#[$feature])? $command($module::Arguments),)*
         }
 
         impl SunderCommand {
             fn run(&self) -> Result<(), CommandFailure> {
                 match self {
-                    $(Self::$command(arguments) => $module::run(arguments),)*
+                    $($(#[$feature])? Self::$command(arguments) => $module::run(arguments),)*
                 }
             }
         }
-
-        daemons! { $($($module::$daemon,)?)* }
     };
 }
 
+/// Defines the status of the subcommands that keep running. Each names its module and, with the
+/// name of the status, the type in it that implements [`Daemon`].
 macro_rules! daemons {
-    ($($module:ident::$daemon:ident,)*) => {
+    ($($(#[$feature:meta])? $module:ident::$daemon:ident,)*) => {
         /// See [`Daemon::LEGEND`].
-        const LEGENDS: &[&str] = &[$($module::$daemon::LEGEND,)*];
+        const LEGENDS: &[&str] = &[$($(#[$feature])? $module::$daemon::LEGEND,)*];
 
         /// The status of a daemon on this host.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]
         enum DaemonStatus {
-            $($daemon(Box<<$module::$daemon as Daemon>::Status>),)*
+            $($(#[$feature])? $daemon(Box<<$module::$daemon as Daemon>::Status>),)*
         }
 
         impl DaemonStatus {
             /// The name of its command.
             fn kind(&self) -> &'static str {
                 match self {
-                    $(Self::$daemon(_) => $module::$daemon::NAME,)*
+                    $($(#[$feature])? Self::$daemon(_) => $module::$daemon::NAME,)*
                 }
             }
 
             /// See [`ServiceStatus::name`].
             fn name(&self) -> &str {
                 match self {
-                    $(Self::$daemon(status) => status.name(),)*
+                    $($(#[$feature])? Self::$daemon(status) => status.name(),)*
                 }
             }
 
             /// See [`ServiceStatus::uptime_s`].
             fn uptime_s(&self) -> f64 {
                 match self {
-                    $(Self::$daemon(status) => status.uptime_s(),)*
+                    $($(#[$feature])? Self::$daemon(status) => status.uptime_s(),)*
                 }
             }
 
@@ -87,21 +95,23 @@ macro_rules! daemons {
             fn take_name_of(&mut self, socket: &std::path::Path) {
                 let kind = self.kind();
                 match self {
-                    $(Self::$daemon(status) => status.take_name_of(kind, socket),)*
+                    $($(#[$feature])? Self::$daemon(status) => status.take_name_of(kind, socket),)*
                 }
             }
 
             /// Adds its metrics.
             fn expose(&self, exposition: &mut Exposition) {
                 match self {
-                    $(Self::$daemon(status) => status.expose(self.kind(), exposition),)*
+                    $($(#[$feature])? Self::$daemon(status) => {
+                        status.expose(self.kind(), exposition);
+                    })*
                 }
             }
 
             /// The page that `sunder status` shows for it, with the rates since `before`.
             fn page(&self, before: Option<&Self>) -> String {
                 match (self, before) {
-                    $((Self::$daemon(now), before) => {
+                    $($(#[$feature])? (Self::$daemon(now), before) => {
                         let before = match before {
                             Some(Self::$daemon(before)) => Some(&**before),
                             _ => None,
@@ -118,29 +128,55 @@ macro_rules! daemons {
 commands! {
     Split(split),
     Join(join),
-    Serve(serve, Serve),
-    Proxy(proxy, Proxy),
+    Serve(serve),
+    Proxy(proxy),
+    #[cfg(feature = "tunnel")]
     Plan(plan),
     Demo(demo),
+    #[cfg(feature = "lab")]
     Lab(lab),
+    #[cfg(feature = "directory")]
     Directory(directory),
-    Tunnel(tunnel, Tunnel),
-    Quorum(quorum, Quorum),
-    Mix(mix, Mix),
+    #[cfg(feature = "tunnel")]
+    Tunnel(tunnel),
+    #[cfg(feature = "quorum")]
+    Quorum(quorum),
+    #[cfg(feature = "mix")]
+    Mix(mix),
+    #[cfg(feature = "mix")]
     Chat(chat),
-    Transport(transport, Relay),
+    #[cfg(feature = "transport")]
+    Transport(transport),
+    #[cfg(feature = "compute")]
     Circuit(circuit),
+    #[cfg(feature = "compute")]
     Compute(compute),
     Status(status),
     Doctor(doctor),
+}
+
+daemons! {
+    serve::Serve,
+    proxy::Proxy,
+    #[cfg(feature = "tunnel")]
+    tunnel::Tunnel,
+    #[cfg(feature = "quorum")]
+    quorum::Quorum,
+    #[cfg(feature = "mix")]
+    mix::Mix,
+    #[cfg(feature = "transport")]
+    transport::Relay,
 }
 
 /// What `sunder doctor` needs of each daemon that has a configuration.
 const EXAMINATIONS: &[DaemonExamination] = &[
     DaemonExamination::of::<serve::Serve>(),
     DaemonExamination::of::<proxy::Proxy>(),
+    #[cfg(feature = "tunnel")]
     DaemonExamination::of::<tunnel::Tunnel>(),
+    #[cfg(feature = "quorum")]
     DaemonExamination::of::<quorum::Quorum>(),
+    #[cfg(feature = "mix")]
     DaemonExamination::of::<mix::Mix>(),
 ];
 
@@ -159,13 +195,12 @@ fn daemon_names() -> String {
 pub(crate) fn run(command: &SunderCommand) -> Result<(), CommandFailure> {
     memory::forbid_core_files();
     // They need parts of /proc/self that are hidden then.
-    let is_exempt = matches!(
-        command,
-        SunderCommand::Split(_)
-            | SunderCommand::Join(_)
-            | SunderCommand::Lab(_)
-            | SunderCommand::Demo(_)
-    );
+    let is_exempt = match command {
+        SunderCommand::Split(_) | SunderCommand::Join(_) | SunderCommand::Demo(_) => true,
+        #[cfg(feature = "lab")]
+        SunderCommand::Lab(_) => true,
+        _ => false,
+    };
     if !is_exempt {
         memory::forbid_dumps();
     }

@@ -1,16 +1,15 @@
-//! What the commands that keep running have in common: how they read their configuration, and what
-//! other commands use of them.
+//! What daemons have in common: how they read their configuration, and what `sunder status` and
+//! `sunder doctor` use of them.
 
 use std::io;
 use std::path::Path;
 
+use console::CommandFailure;
 use keys::trusted::TrustedFolder;
 use service::config::{ConfigKeys, ConfigProblems, read_file};
 use service::status::{ServiceStatus, StatusSocket};
 
 use crate::checks::finding::CheckFinding;
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// A command that keeps running, with what `sunder status` needs of it.
 pub(crate) trait Daemon {
@@ -81,7 +80,7 @@ impl DaemonExamination {
 /// # Errors
 /// When there is no such file, or it is no such configuration: the first problem, with its line.
 pub(crate) fn load<D: ConfiguredDaemon>(path: &Path) -> Result<D::Config, CommandFailure> {
-    let doctor = format!(", all mistakes: sunder doctor --config {}", path.display());
+    let doctor = format!(", all errors: sunder doctor --config {}", path.display());
     load_for(D::NAME, &doctor, path, |text| D::parse(text, config_dir(path)))
 }
 
@@ -115,8 +114,8 @@ pub(crate) fn config_dir(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// Answers at the status socket of a daemon, until what it returns is dropped. Called before the
-/// daemon prints that it listens: who has read that may ask.
+/// Answers at the status socket of a daemon until the returned value is dropped. It is called
+/// before the daemon prints that it listens, so that a reader of that line can ask at once.
 pub(crate) fn answer_status<D: Daemon>(
     status: impl Fn() -> D::Status + Send + 'static,
 ) -> Option<StatusSocket> {
@@ -152,7 +151,7 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, text).unwrap();
-        let loaded = load_for("serve", ", all mistakes", &path, parse);
+        let loaded = load_for("serve", ", all errors", &path, parse);
         let Err(failure) = loaded else { panic!("{text}: taken") };
         assert_eq!(failure.code(), 2);
         let message = failure.message().strip_prefix(&directory.path().display().to_string());
@@ -161,7 +160,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn mistakes_are_found_by_line_and_key() {
+    fn configuration_errors_have_line_and_key() {
         for (text, expected) in [
             (
                 "listen = [\"1.2.3.4:5\"]\n\nallow = [\"x\"]\n",

@@ -1,25 +1,25 @@
 //! The `sunder` command: `commands` has one file for each subcommand; the other modules have what
 //! several subcommands share.
 
+// A build without all systems leaves some of what they share unused.
+#![cfg_attr(not(feature = "default"), allow(dead_code))]
+
 mod checks;
+#[cfg(feature = "compute")]
 mod circuits;
 mod commands;
-mod console;
 mod daemon;
-mod failure;
+#[cfg(any(feature = "lab", feature = "tunnel"))]
 mod numbers;
-mod progress;
 mod share_files;
-mod signals;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
+use console::{CommandFailure, signals};
 
 use commands::SunderCommand;
-use failure::CommandFailure;
 
 /// Splits trust over several networks, servers or parties, instead of adding another lock.
 #[derive(Parser)]
@@ -71,7 +71,28 @@ fn usage(error: &clap::Error) -> CommandFailure {
     let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     let message = words.join(" ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
-    CommandFailure::Usage(format!("{message}; --help shows what is possible"))
+    CommandFailure::Usage(match missing_feature(error) {
+        Some(feature) => format!(
+            "{message}; this program was built without it: build it with --features {feature}"
+        ),
+        None => format!("{message}; --help shows the options"),
+    })
+}
+
+/// The Cargo feature of a subcommand or demonstration that this program was built without.
+fn missing_feature(error: &clap::Error) -> Option<&'static str> {
+    let kinds = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
+    let name = kinds.into_iter().find_map(|kind| error.get(kind))?;
+    Some(match name.to_string().as_str() {
+        "plan" | "tunnel" if cfg!(not(feature = "tunnel")) => "tunnel",
+        "circuit" | "compute" if cfg!(not(feature = "compute")) => "compute",
+        "chat" | "mix" if cfg!(not(feature = "mix")) => "mix",
+        "quorum" | "sign" if cfg!(not(feature = "quorum")) => "quorum",
+        "directory" if cfg!(not(feature = "directory")) => "directory",
+        "lab" if cfg!(not(feature = "lab")) => "lab",
+        "transport" if cfg!(not(feature = "transport")) => "transport",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

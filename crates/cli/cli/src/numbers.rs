@@ -64,7 +64,7 @@ fn digits(value: f64, digits: u8) -> String {
     written(rounded(value, digits))
 }
 
-/// The nearest number with so many significant digits.
+/// The nearest number with this many significant digits.
 fn rounded(value: f64, digits: u8) -> f64 {
     format!("{value:.*e}", usize::from(digits) - 1).parse().unwrap_or(value)
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn probabilities_are_one_in_so_many() {
+    fn probabilities_are_formatted_as_one_in_n() {
         for (probability, expected) in [
             (0.0, "never"),
             (1.0, "1 in 1"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_again_is_within() {
+    fn rounded_bounds_are_still_met() {
         assert_eq!(rounded_up(0.012_345_612), "0.0123457");
         assert_eq!(rounded_down(83.333_333_3), "83.3333");
         assert_eq!(rounded_up(0.3), "0.3");

@@ -1,4 +1,4 @@
-//! What each phase takes.
+//! Measurements of the phases: time, processor time, traffic and memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use serde::Serialize;
+
 use crate::error::ComputePhase;
 use crate::wire::ComputeFrameKind;
 
-/// What one phase has taken at this party. Phases overlap, so their times do not add up.
+/// The measurements of one phase at this party. Phases overlap, so their times do not add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhaseFigures {
     /// From the start of the session to that of the phase.
@@ -22,9 +24,42 @@ pub struct PhaseFigures {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// The most memory that the process has had until the end of the phase, in bytes; 0 if the
-    /// system does not tell.
+    /// The peak memory of the process until the end of the phase, in bytes; 0 if unknown.
     pub peak_memory: u64,
+}
+
+/// [`PhaseFigures`] for a JSON document. Times are in seconds, memory in bytes.
+#[derive(Serialize)]
+pub struct PhaseDocument {
+    name: &'static str,
+    /// From the connection on; `null` if the phase is before that.
+    start_s: Option<f64>,
+    time_s: f64,
+    cpu_s: f64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    peak_memory_bytes: u64,
+}
+
+impl PhaseDocument {
+    /// The document of work before the session.
+    pub fn before(name: &'static str, figures: &PhaseFigures) -> Self {
+        Self {
+            name,
+            start_s: None,
+            time_s: figures.time.as_secs_f64(),
+            cpu_s: figures.cpu.as_secs_f64(),
+            bytes_sent: figures.bytes_sent,
+            bytes_received: figures.bytes_received,
+            peak_memory_bytes: figures.peak_memory,
+        }
+    }
+
+    /// The document of a phase.
+    pub fn new(phase: ComputePhase, figures: &PhaseFigures) -> Self {
+        let start_s = Some(figures.start.as_secs_f64());
+        Self { start_s, ..Self::before(phase.name(), figures) }
+    }
 }
 
 /// The figures of all phases, in the order of [`ComputePhase::ALL`].
@@ -38,7 +73,7 @@ pub(crate) struct PhaseFiguresRecorder {
 #[derive(Clone, Copy, Debug, Default)]
 struct PhaseFiguresEntry {
     figures: PhaseFigures,
-    /// When it was entered, if it was not left.
+    /// When the phase was entered, if it was not left yet.
     entered_at: Option<Instant>,
     has_begun: bool,
 }
@@ -53,7 +88,7 @@ impl PhaseFiguresRecorder {
         change(&mut phases[phase as usize]);
     }
 
-    /// A phase begins. Until [`Self::leave`], its time counts.
+    /// Starts the time of a phase, until [`Self::leave`].
     pub(crate) fn enter(&self, phase: ComputePhase) {
         let now = Instant::now();
         self.change(phase, |entry| {
@@ -65,7 +100,7 @@ impl PhaseFiguresRecorder {
         });
     }
 
-    /// A phase ends.
+    /// Stops the time of a phase.
     pub(crate) fn leave(&self, phase: ComputePhase) {
         let peak_memory = peak_memory();
         self.change(phase, |entry| {
@@ -134,7 +169,7 @@ fn thread_cpu() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The most memory that this process has had, in bytes; 0 if the system does not tell.
+/// The peak memory of this process in bytes; 0 if unknown.
 pub fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,14 +1,14 @@
 //! Two-party computation over any connection: Yao's protocol (Transputation, 3 and appendix A), and
-//! to compare, that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
+//! for comparison that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
 //!
 //! **Security is semi-honest.** A party that follows the protocol learns the output and nothing
-//! else about the other's input. One that does not can learn the other's input, or make the output
-//! wrong.
+//! else about the other's input. A party that deviates can learn the other's input or falsify the
+//! output.
 //!
-//! A [`ComputeSession`] is one set-up on one connection; [`ComputeSession::run`] computes a circuit
-//! on the inputs of both parties, as often as wanted. Garbling, sending, receiving and evaluating
-//! overlap, and memory does not depend on the number of gates. `docs/protocols/yao.md` and `gmw.md`
-//! specify what the parties send each other; [`ComputeSettings::protocol`] chooses.
+//! A [`ComputeSession`] is one set-up on one connection. [`ComputeSession::run`] computes a circuit
+//! on the inputs of both parties, any number of times. Garbling, sending, receiving and evaluating
+//! overlap, and memory use does not depend on the number of gates. `docs/protocols/yao.md` and
+//! `gmw.md` specify the messages of the two protocols. [`ComputeSettings::protocol`] selects one.
 //!
 //! ```
 //! use std::os::unix::net::UnixStream;
@@ -70,7 +70,7 @@ mod wire;
 mod worker;
 
 pub use error::{ComputeAbortReason, ComputePhase, Error};
-pub use figures::{PhaseFigures, peak_memory};
+pub use figures::{PhaseDocument, PhaseFigures, peak_memory};
 pub use garble::GarblingScheme;
 pub use malformed::MalformedComputeFrame;
 pub use ot::extension::{

@@ -108,7 +108,7 @@ impl ExperimentMetric {
         }
     }
 
-    /// What its prediction is called.
+    /// The word for its prediction: "predicted" or "published".
     pub fn prediction(&self) -> &'static str {
         if self.published { "published" } else { "predicted" }
     }
@@ -159,7 +159,7 @@ impl Experiment {
             attempts: content.attempts,
             keep_late: content.keep_late,
             seed: content.seed,
-            digest: hex(&Sha256::digest(text)),
+            digest: base16ct::lower::encode_string(&Sha256::digest(text)),
             keys,
             metrics,
             points,
@@ -198,7 +198,7 @@ impl Experiment {
         self.schedule.len()
     }
 
-    /// Begins no trial from this time on; the next run goes on.
+    /// Begins no trial after this time. The next run continues.
     pub fn stop_at(&mut self, at: Instant) {
         self.stops_at = Some(at);
     }
@@ -263,9 +263,4 @@ fn metrics(
         ExperimentMetric { name: name.clone(), unit, published }
     };
     Ok(names.keys().map(metric).collect())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
 }

@@ -1,18 +1,19 @@
-//! A member's end: one client of one group, over one connection after the other. It joins the
-//! greeting, membership, the engine and the rounds into one state machine, without input or output.
+//! A member's end: one client of one group, over successive connections to the proxy. It combines
+//! the greeting, membership, the engine and the rounds into one state machine that does no I/O.
 //!
-//! After each call the driver takes, in this order and until there is none of any of them,
-//! [`MixClient::poll_store`], which it writes to disk and then reports to
-//! [`MixClient::handle_stored`], [`MixClient::event`], which it shows and then reports to
-//! [`MixClient::handle_shown`], and [`MixClient::poll_transmit`], which it sends. What is shown or
-//! sent is stored before: after a crash at any time no message is lost, and only one that was being
-//! shown may be shown again.
+//! After each call, the driver repeats these steps in this order until none returns anything: it
+//! writes the state of [`MixClient::poll_store`] to disk and then calls
+//! [`MixClient::handle_stored`]; it shows [`MixClient::event`] and then calls
+//! [`MixClient::handle_shown`]; it sends the message of [`MixClient::poll_transmit`]. State is
+//! stored before it is shown or sent. After a crash no message is lost, and only a message that was
+//! being shown may be shown again.
 //!
 //! **Nothing that the proxy sees depends on messages**, but for contents that it cannot read. The
-//! driver writes in another thread, and calls the client meanwhile: what is sent does not wait for
-//! the disk, because the proxy would see by its time that there was something to write. A request
-//! that is made before all is stored writes to nobody. Only what tells the administrator of a
-//! change of membership waits until that change is stored, and then for the next round.
+//! driver writes the state in another thread and keeps calling the client: if messages waited for
+//! the disk, their timing would tell the proxy that there was something to write. A request that is
+//! made while a change is not stored yet writes to nobody. Only messages that tell the
+//! administrator of a change of membership wait until that change is stored, and then for the next
+//! round.
 
 mod epochs;
 mod event;
@@ -47,43 +48,42 @@ use crate::random::ForwardSecureRng;
 use crate::round::{Participant, RoundStart};
 use crate::wire::{MAX_GREETING_LEN, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember};
 
-/// A connection that is replaced within this time after another one has met another host with the
-/// same key.
+/// If two connections are replaced within this time, another host has the same key.
 const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
 
-/// Which member of which group.
+/// The member, its group and its settings.
 #[derive(Debug)]
 pub struct MixClientSettings {
-    /// The group. Who has its administrator's key is the administrator, and founds the group if
-    /// nothing is stored.
+    /// The group. If this client's key is the administrator's, it is the administrator, and founds
+    /// the group if there is no stored state.
     pub group: GroupAddress,
-    /// The name to join with, or that of the administrator.
+    /// The name to join with, or the administrator's name.
     pub name: MemberName,
-    /// What to join with. A member needs none.
+    /// The invitation to join with. A member needs none.
     pub invitation: Option<Invitation>,
-    /// Nothing is sent while fewer have taken part in the last round.
+    /// Nothing is sent while fewer members than this took part in the last round.
     pub least_participants: usize,
-    /// The time of the construction.
+    /// The time of construction.
     pub now: Instant,
-    /// The time of the construction, by the calendar.
+    /// The wall-clock time of construction, since 1970.
     pub since_1970: Duration,
 }
 
-/// What only the administrator can do was not done.
+/// Why an action of the administrator failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdministratorError {
     /// This client is not the administrator.
     #[error("{0}")]
     NotAdministrator(#[from] NotAdministrator),
-    /// There is no invitation.
+    /// The invitation was not made.
     #[error("{0}")]
     Invite(#[from] InviteMemberError),
-    /// Nobody is removed.
+    /// The member was not removed.
     #[error("{0}")]
     Remove(#[from] RemoveMemberError),
 }
 
-/// The client of one member. It has the member's secrets.
+/// The client of one member. It contains the member's secrets.
 pub struct MixClient {
     settings: MixClientSettings,
     identity: Arc<IdentitySecretKey>,
@@ -95,36 +95,37 @@ pub struct MixClient {
     join_request: Option<Vec<u8>>,
     link: Option<ProxyLink>,
     events: VecDeque<MixClientEvent>,
-    /// What waits for nothing.
+    /// Messages that can be sent at once.
     transmits: VecDeque<Vec<u8>>,
     membership: MembershipOutbox,
-    /// Whether the state is the one that [`MixClient::poll_store`] has returned last.
+    /// Whether the state has not changed since [`MixClient::poll_store`] last returned it.
     is_stored: bool,
-    /// Whether that one is being written.
+    /// Whether that state is being written.
     is_storing: bool,
+    /// Whether events were shown that are in the state of that call.
+    has_shown: bool,
     not_of_round_since: Option<u64>,
-    /// When another connection has last replaced this one.
+    /// When a connection of this client was last replaced by another one.
     displaced: Option<Instant>,
-    /// The epoch and the round of the last update that this client has audited, also over another
-    /// connection.
+    /// The epoch and round of the last update that this client audited, over any connection.
     last_audit: Option<(u32, u64)>,
     audits: u64,
     /// See [`MixClient::exchanges`].
     exchanges: u64,
 }
 
-/// The conversations, which a member has while it knows the shape of the group.
+/// The conversations: part of a member while the shape of the group is known.
 enum ClientConversations {
     Member(Box<MixMember>),
     Waiting(Conversations),
 }
 
 impl MixClient {
-    /// A client with the state that was stored last, if any. `seed` is 32 random bytes, never the
-    /// same twice.
+    /// A client with the last stored state, if any. `seed` is 32 random bytes that must never be
+    /// used twice.
     ///
     /// # Errors
-    /// If the stored state is not one of this group.
+    /// If the stored state is not of this group.
     pub fn new(
         settings: MixClientSettings,
         identity: Arc<IdentitySecretKey>,
@@ -145,7 +146,7 @@ impl MixClient {
                 events: VecDeque::new(),
             });
         if settings.invitation.is_some() {
-            // The last request may be with another one, or for another name.
+            // The stored request may be for another invitation or name.
             join_request = None;
         }
         let administrator = if identity.public() == settings.group.administrator {
@@ -179,6 +180,7 @@ impl MixClient {
             membership,
             is_stored: stored.is_some(),
             is_storing: false,
+            has_shown: false,
             not_of_round_since: None,
             displaced: None,
             last_audit: None,
@@ -187,7 +189,7 @@ impl MixClient {
         })
     }
 
-    /// The connection to the proxy is there.
+    /// The connection to the proxy is established.
     pub fn handle_connected(&mut self, _now: Instant) {
         self.unlink();
         self.transmits.push_back(MixHello { group: self.settings.group.group.clone() }.encode());
@@ -204,10 +206,10 @@ impl MixClient {
         self.membership.clear();
     }
 
-    /// A message of the proxy has come.
+    /// Handles a message of the proxy.
     ///
     /// # Errors
-    /// Why the connection is to be ended.
+    /// Returns why the driver must end the connection.
     pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), MixClientError> {
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
             ProxyToMember::Welcome { terms, standing, epoch } => {
@@ -253,7 +255,7 @@ impl MixClient {
                 Ok(())
             }
             ProxyToMember::AuditFailed { key, round } => {
-                // Only the administrator can do something about it.
+                // Only the administrator can act on it.
                 let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
                 let found =
                     name.map(|name| MixClientEvent::AuditFailed { name: name.clone(), round });
@@ -263,70 +265,78 @@ impl MixClient {
         }
     }
 
-    /// Whether this is the first connection for some time that another one has replaced. An old
-    /// connection whose greeting the proxy has read late can do that once; another host with the
-    /// same key does it again and again.
+    /// Whether no other connection of this client was replaced within [`DISPLACED_AGAIN`]. An old
+    /// connection whose greeting the proxy reads late can replace a newer one once. Another host
+    /// with the same key does so repeatedly.
     fn is_first_displacement(&mut self, now: Instant) -> bool {
         let before = self.displaced.replace(now);
         before.is_none_or(|before| now.saturating_duration_since(before) > DISPLACED_AGAIN)
     }
 
-    /// The time of [`MixClient::poll_timeout`] has come.
+    /// Must be called at the time of [`MixClient::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.announce_if_due(now);
     }
 
-    /// When [`MixClient::handle_timeout`] is to be called next.
+    /// When to call [`MixClient::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
         let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
         Some(self.settings.now + after)
     }
 
-    /// The state, if it has changed and none is being written: it takes the place of what was
-    /// stored before, in one step. Secret. There are no events, and nothing that tells of a change
-    /// of membership is sent, until [`MixClient::handle_stored`] is called.
+    /// The state to store, if it has changed and no other is being written. It must replace the
+    /// stored state atomically. Secret. Until [`MixClient::handle_stored`] is called, there are no
+    /// events, and no message about a change of membership is sent.
     pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
         if self.is_stored || self.is_storing {
             return None;
         }
-        (self.is_stored, self.is_storing) = (true, true);
+        (self.is_stored, self.is_storing, self.has_shown) = (true, true, false);
         self.membership.begin_to_store();
         Some(self.stored())
     }
 
-    /// What [`MixClient::poll_store`] has returned is on the disk.
+    /// The state that [`MixClient::poll_store`] returned is on the disk.
     pub fn handle_stored(&mut self) {
         self.is_storing = false;
         self.membership.end_to_store();
     }
 
-    /// What [`MixClient::poll_store`] has returned could not be written: it returns the state
-    /// again.
+    /// The state that [`MixClient::poll_store`] returned could not be written. `poll_store` returns
+    /// it again.
     pub fn handle_not_stored(&mut self) {
         (self.is_storing, self.is_stored) = (false, false);
     }
 
-    /// Whether the state is on the disk as it is.
+    /// Whether the current state is on the disk.
     pub fn is_stored(&self) -> bool {
         self.is_stored && !self.is_storing
     }
 
-    /// What the client has learned, until [`MixClient::handle_shown`] is called.
+    /// The next event to show. It stays the same until [`MixClient::handle_shown`] is called.
     pub fn event(&self) -> Option<&MixClientEvent> {
         if self.is_stored() { self.events.front() } else { None }
     }
 
-    /// What [`MixClient::event`] has returned was shown: there is the next one.
+    /// The event that [`MixClient::event`] returned was shown. Continues with the next one.
     pub fn handle_shown(&mut self) {
         let shown = self.events.pop_front();
-        // If it is in the stored state, it would be shown again.
-        let is_in_state = shown.is_some_and(|event| event.is_stored());
-        self.is_stored &= !(is_in_state && self.events.is_empty());
+        self.has_shown |= shown.is_some_and(|event| event.is_stored());
+        if self.events.is_empty() {
+            self.store_without_shown();
+        }
     }
 
-    /// How many rounds this client has taken part in since it was started, in which enough others
-    /// have to write something. The proxy knows that.
+    /// Has the state stored again if events of the stored state were shown, even if others are
+    /// left. Called before the program ends: a shown event that is still in the stored state is
+    /// shown again after a restart.
+    pub fn store_without_shown(&mut self) {
+        self.is_stored &= !std::mem::take(&mut self.has_shown);
+    }
+
+    /// The number of rounds, since the start, in which this client took part with enough
+    /// participants to send. The proxy knows this number.
     pub fn exchanges(&self) -> u64 {
         self.exchanges
     }
@@ -334,17 +344,17 @@ impl MixClient {
     /// A message to send to the proxy.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.transmits.pop_front().or_else(|| {
-            // Where there are rounds, it is sent with a request: a time between rounds would tell
-            // for how long the disk was busy.
+            // While there are rounds, membership messages go out with a request. Sent between
+            // rounds, they would show how long the disk was busy.
             let has_rounds = self.link.as_ref().is_some_and(ProxyLink::is_ready);
             self.membership.poll(has_rounds)
         })
     }
 
-    /// Queues a message to the member with a name. It is delivered once, after those before it.
+    /// Queues a message to the member with this name. Messages are delivered once and in order.
     ///
     /// # Errors
-    /// If it cannot be sent now, or never: in words.
+    /// If it cannot be sent, or cannot be sent now.
     pub fn send(&mut self, to: &str, text: &str) -> Result<ChatMessageId, MixClientSendError> {
         if let Some(reason) = self.waiting_for() {
             return Err(MixClientSendError::Waiting(reason));
@@ -357,11 +367,10 @@ impl MixClient {
         Ok(id)
     }
 
-    /// Makes an invitation for one person, by the name that is proposed to it. For the
-    /// administrator.
+    /// Makes an invitation for one person, with a proposed name. For the administrator.
     ///
     /// # Errors
-    /// If this is not the administrator, or there are too many invitations, or the name is taken.
+    /// If this is not the administrator, there are too many invitations, or the name is taken.
     pub fn invite(
         &mut self,
         now: Instant,
@@ -375,7 +384,7 @@ impl MixClient {
         Ok(invitation)
     }
 
-    /// Leaves a member out of the group. For the administrator.
+    /// Removes a member from the group. For the administrator.
     ///
     /// # Errors
     /// If this is not the administrator, or there is no such member.
@@ -386,11 +395,10 @@ impl MixClient {
         Ok(())
     }
 
-    /// Asks the administrator to be left out of the group, of which the next epoch is without this
-    /// member.
+    /// Asks the administrator to remove this member. The next epoch does not include it.
     ///
     /// # Errors
-    /// If this is the administrator or no member, or the proxy cannot be told now.
+    /// If this is the administrator or not a member, or there is no connection to the proxy.
     pub fn leave(&mut self, now: Instant) -> Result<(), LeaveGroupError> {
         if self.administrator.is_some() {
             return Err(LeaveGroupError::Administrator);
@@ -406,7 +414,7 @@ impl MixClient {
         Ok(())
     }
 
-    /// How the client does.
+    /// The status of the client.
     pub fn status(&self) -> MixClientStatus {
         let member = match &self.conversations {
             ClientConversations::Member(member) => Some(member),
@@ -450,7 +458,7 @@ impl MixClient {
 
 /// Rounds.
 impl MixClient {
-    /// Exchanges can be made in the epoch of the proxy.
+    /// Begins to set up exchanges in the proxy's current epoch.
     fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
         let messages = self.link()?.begin()?;
         self.transmits.extend(messages);
@@ -492,7 +500,7 @@ impl MixClient {
         Ok(())
     }
 
-    /// Takes what the member has learned. Whether no mailbox was a wrong one.
+    /// Takes the member's events. Returns false if a mailbox was not that of its round.
     fn take_events(&mut self) -> bool {
         let ClientConversations::Member(member) = &mut self.conversations else { return true };
         let mut is_right = true;
@@ -516,8 +524,8 @@ impl MixClient {
         is_right
     }
 
-    /// Begins an audit. A proxy that follows the protocol asks for each at a distance of some
-    /// rounds; what another one could learn of masks and orders is bounded so.
+    /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a
+    /// deviating proxy can learn about masks and slot orders.
     fn handle_audit(
         &mut self,
         epoch: u32,

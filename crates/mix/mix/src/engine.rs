@@ -1,13 +1,16 @@
-//! How a member reads slots of the closed mailbox, and hands in its update to the open one. All
-//! engines compute the same: of the mailbox R that is read and the member's update D and choices
-//! `j_1` to `j_q` the proxy gets D, and the member the slots `j_1` to `j_q` of R.
+//! How a member reads slots of the closed mailbox and hands in its update to the open one. All
+//! engines compute the same function of the closed mailbox R, the member's update D and the
+//! member's choices `j_1` to `j_q`: the proxy learns D, and the member learns the slots `j_1` to
+//! `j_q` of R.
 //!
-//! Both ends of an exchange are without input and output: what they return is carried to the other
-//! end. Set-up messages, if there are any, come before the first exchange of a connection. Each
+//! Both ends of an exchange do no I/O: the caller carries the messages that they return to the
+//! other end. Set-up messages, if any, come before the first exchange of a connection. Each
 //! exchange is one round trip: the proxy's opening (which goes out with the start of the round),
 //! the member's request, the proxy's answer.
 
+#[cfg(feature = "lab")]
 mod bdd;
+#[cfg(feature = "lab")]
 mod circuit;
 mod ot;
 mod slots;
@@ -16,6 +19,7 @@ mod transfers;
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(feature = "lab")]
 use self::bdd::GarbledDiagram;
 use self::ot::OneOfNTransfer;
 use crate::{Mailbox, MailboxShape};
@@ -23,7 +27,7 @@ use crate::{Mailbox, MailboxShape};
 /// Why a step of an exchange fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixEngineError {
-    /// It has another length.
+    /// A message has the wrong length.
     #[error("a message has {len} bytes, and not {expected}")]
     Length {
         /// How many bytes it should have.
@@ -31,13 +35,13 @@ pub enum MixEngineError {
         /// How many it has.
         len: usize,
     },
-    /// It is no message of a transfer.
+    /// A message of an oblivious transfer is invalid.
     #[error("{0}")]
     Transfer(#[from] ::ot::Error),
-    /// It came at another step than its own, or something is asked for before the set-up.
+    /// A message or call came at the wrong step, or before the set-up.
     #[error("a message came out of turn")]
     OutOfTurn,
-    /// A member's choices are not as many as the shape says.
+    /// The number of choices is not the number of reads of the shape.
     #[error("{found} slots are chosen, and not {expected}")]
     Reads {
         /// How many have to be chosen.
@@ -45,13 +49,20 @@ pub enum MixEngineError {
         /// How many are chosen.
         found: usize,
     },
-    /// The mailbox has more slots than a decision diagram can have.
+    /// The mailbox has more slots than a decision diagram supports.
     #[error("the engine `bdd` takes at most {max} slots, not {slots}; `ot` takes more")]
     DiagramSlots {
         /// How many it has.
         slots: usize,
         /// How many a diagram can have.
         max: usize,
+    },
+    /// The engine is only for comparison, and this program was built without it.
+    #[cfg(not(feature = "lab"))]
+    #[error("the engine `{engine}` is not in this program: build it with --features lab")]
+    NotBuilt {
+        /// The engine.
+        engine: MixEngineName,
     },
 }
 
@@ -70,12 +81,16 @@ pub fn member(
             OneOfNTransfer::new(shape.slots()),
             seed,
         ))),
+        #[cfg(feature = "lab")]
         MixEngineName::Circuit => Ok(Box::new(circuit::CircuitMemberEngine::new(*shape, seed))),
+        #[cfg(feature = "lab")]
         MixEngineName::Bdd => Ok(Box::new(slots::SlotTransferMemberEngine::new(
             *shape,
             GarbledDiagram::new(shape.slots())?,
             seed,
         ))),
+        #[cfg(not(feature = "lab"))]
+        _ => Err(MixEngineError::NotBuilt { engine: name }),
     }
 }
 
@@ -94,34 +109,38 @@ pub fn proxy(
             OneOfNTransfer::new(shape.slots()),
             seed,
         ))),
+        #[cfg(feature = "lab")]
         MixEngineName::Circuit => Ok(Box::new(circuit::CircuitProxyEngine::new(*shape, seed))),
+        #[cfg(feature = "lab")]
         MixEngineName::Bdd => Ok(Box::new(slots::SlotTransferProxyEngine::new(
             *shape,
             GarbledDiagram::new(shape.slots())?,
             seed,
         ))),
+        #[cfg(not(feature = "lab"))]
+        _ => Err(MixEngineError::NotBuilt { engine: name }),
     }
 }
 
 /// The member's end of the exchanges over one connection.
 pub trait MemberEngine: Send {
-    /// A message that sets the exchange up, if there is one to send.
+    /// The next set-up message to send, if any.
     fn poll_set_up(&mut self) -> Option<Vec<u8>>;
 
-    /// Takes a message that sets the exchange up.
+    /// Handles a set-up message of the other end.
     ///
     /// # Errors
-    /// If it is not the one that is expected.
+    /// If it is not the expected message.
     fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError>;
 
-    /// Whether exchanges can be made.
+    /// Whether the set-up is complete.
     fn is_ready(&self) -> bool;
 
-    /// The request of an exchange: hands in `update`, and chooses the slots `reads`, of which there
-    /// are as many as the shape says. All requests have the same length.
+    /// The request of an exchange. It hands in `update` and chooses the slots `reads`, whose number
+    /// is [`MailboxShape::reads`]. All requests have the same length.
     ///
     /// # Errors
-    /// If the opening is not one, or the engine is not ready.
+    /// If the opening is invalid, or the engine is not ready.
     fn request(
         &mut self,
         opening: &[u8],
@@ -129,37 +148,38 @@ pub trait MemberEngine: Send {
         reads: &[usize],
     ) -> Result<Vec<u8>, MixEngineError>;
 
-    /// The chosen slots, as the proxy has them: q times L bytes, in the order of `reads`.
+    /// The chosen slots, still masked: q slots of L bytes, in the order of `reads`.
     ///
     /// # Errors
-    /// If the answer is not one to the last request.
+    /// If the answer does not belong to the last request.
     fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, MixEngineError>;
 }
 
 /// The proxy's end of the exchanges over one connection.
 pub trait ProxyEngine: Send {
-    /// A message that sets the exchange up, if there is one to send.
+    /// The next set-up message to send, if any.
     fn poll_set_up(&mut self) -> Option<Vec<u8>>;
 
-    /// Takes a message that sets the exchange up.
+    /// Handles a set-up message of the other end.
     ///
     /// # Errors
-    /// If it is not the one that is expected.
+    /// If it is not the expected message.
     fn handle_set_up(&mut self, message: &[u8]) -> Result<(), MixEngineError>;
 
-    /// Whether exchanges can be made.
+    /// Whether the set-up is complete.
     fn is_ready(&self) -> bool;
 
-    /// What the member needs for the next exchange, of the mailbox that it will read.
+    /// The opening of the next exchange: what the member needs to read the mailbox `read`.
     ///
     /// # Errors
     /// If the engine is not ready.
     fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, MixEngineError>;
 
-    /// The member's update, and the answer, from its request. `read` is the mailbox of the opening.
+    /// Returns the member's update and the answer to its request. `read` is the mailbox that was
+    /// passed to [`Self::opening`].
     ///
     /// # Errors
-    /// If the request is not one. Nothing of it is to be used then, and the connection has ended.
+    /// If the request is invalid. The caller must then use nothing of it and end the connection.
     fn answer(
         &mut self,
         request: &[u8],
@@ -167,56 +187,65 @@ pub trait ProxyEngine: Send {
     ) -> Result<(Mailbox, Vec<u8>), MixEngineError>;
 }
 
-/// The bytes of the messages of an exchange. They depend on the shape only.
+/// The lengths in bytes of the messages of an exchange. They depend only on the engine and the
+/// shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeMessageLengths {
-    /// Of the proxy's opening.
+    /// Length of the proxy's opening.
     pub opening: usize,
-    /// Of the member's request.
+    /// Length of the member's request.
     pub request: usize,
-    /// Of the proxy's answer.
+    /// Length of the proxy's answer.
     pub answer: usize,
 }
 
 impl ExchangeMessageLengths {
-    /// The length of the longest one.
+    /// The length of the longest message.
     pub fn longest(&self) -> usize {
         self.opening.max(self.request).max(self.answer)
     }
 }
 
-/// How long the messages of an exchange are.
+/// The lengths of the messages of an exchange.
 pub fn message_lens(name: MixEngineName, shape: &MailboxShape) -> ExchangeMessageLengths {
     match name {
-        MixEngineName::Ot | MixEngineName::Bdd => slots::message_lens(shape),
+        #[cfg(feature = "lab")]
         MixEngineName::Circuit => circuit::message_lens(shape),
+        _ => slots::message_lens(shape),
     }
 }
 
-/// Checks that an engine can make exchanges of a shape.
+/// Checks that an engine supports exchanges of a shape.
 ///
 /// # Errors
 /// If it cannot.
+#[cfg_attr(not(feature = "lab"), allow(unused_variables))]
 pub(crate) fn check_shape(name: MixEngineName, shape: &MailboxShape) -> Result<(), MixEngineError> {
     match name {
-        MixEngineName::Ot | MixEngineName::Circuit => Ok(()),
+        MixEngineName::Ot => Ok(()),
+        #[cfg(feature = "lab")]
+        MixEngineName::Circuit => Ok(()),
+        #[cfg(feature = "lab")]
         MixEngineName::Bdd => bdd::check_slots(shape.slots()),
+        #[cfg(not(feature = "lab"))]
+        _ => Err(MixEngineError::NotBuilt { engine: name }),
     }
 }
 
-/// How large what an engine computes for the reads of an exchange is, as Table 1 of the paper
-/// (section 5.2.2) compares them: for `reads` reads of one of `slots` slots (N) of `data_bits`
-/// bits each. The numbers can be less than those of a [`MailboxShape`]. Updates and masks are added
-/// outside, and do not count. The unit is that of the engine:
+/// The size of an engine's computation for `reads` reads from `slots` slots (N) of `data_bits` bits
+/// each, as compared in Table 1 of the paper (section 5.2.2). The arguments may be below the minima
+/// of a [`MailboxShape`]. Updates and masks are added outside the engine and do not count. The unit
+/// depends on the engine:
 ///
-/// - `ot`: blocks of 16 bytes that are encrypted, the slots and their key for each read;
+/// - `ot`: encrypted blocks of 16 bytes: the slots once, and the slots' keys once per read;
 /// - `circuit`: AND gates, of one half gate each;
-/// - `bdd`: nodes of the decision diagrams of all bits that are read, among them one for each slot.
-///   As these diagrams differ only in what is in the slots' nodes, the engine garbles one for each
-///   read, and not one for each of its bits.
+/// - `bdd`: nodes of the decision diagrams of all bits read, including one node for each slot.
+///   These diagrams differ only in the slots' nodes, so the engine garbles one diagram per read,
+///   not one per bit.
 ///
 /// # Errors
-/// If the engine does not take so many slots.
+/// If the engine does not support this number of slots.
+#[cfg(feature = "lab")]
 pub fn size(
     name: MixEngineName,
     slots: usize,
@@ -230,22 +259,22 @@ pub fn size(
     })
 }
 
-/// Which engine. Both ends have the same.
+/// The engine of an exchange. Both ends use the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MixEngineName {
-    /// Oblivious transfer of slots: the fastest, and the one for use.
+    /// Oblivious transfer of slots: the fastest engine, for production use.
     Ot,
-    /// A garbled circuit, to compare with.
+    /// A garbled circuit, for comparison. Needs the Cargo feature `lab`.
     Circuit,
-    /// A garbled decision diagram, to compare with.
+    /// A garbled decision diagram, for comparison. Needs the Cargo feature `lab`.
     Bdd,
 }
 
 impl MixEngineName {
-    /// All of them.
+    /// All engines.
     pub const ALL: [Self; 3] = [Self::Ot, Self::Circuit, Self::Bdd];
 
-    /// What it is called in configurations.
+    /// The engine's name in configurations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ot => "ot",
@@ -261,7 +290,7 @@ impl fmt::Display for MixEngineName {
     }
 }
 
-/// A text is not the name of an engine.
+/// A string is not the name of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an engine is `ot`, `circuit` or `bdd`")]
 pub struct MixEngineNameError;
@@ -280,7 +309,7 @@ fn check_len(message: &[u8], expected: usize) -> Result<(), MixEngineError> {
     if len == expected { Ok(()) } else { Err(MixEngineError::Length { expected, len }) }
 }
 
-/// Checks what a member hands in.
+/// Checks the arguments of [`MemberEngine::request`].
 fn check_exchange(
     shape: &MailboxShape,
     update: &Mailbox,
@@ -297,5 +326,5 @@ fn check_exchange(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lab"))]
 mod tests;

@@ -1,33 +1,35 @@
-//! The beginning of a share file, and what the beginnings of several agree on.
+//! The header of a share file, and the selection of a split from the headers of several files.
 
 use std::fmt;
 
+use base16ct::HexDisplay;
+
 use crate::scheme::{SecretSharingScheme, SharingParameters, SharingParametersError};
 
-/// How many bytes of the secret are in every segment but the last, which has fewer.
+/// The number of bytes of the secret in every segment except the last, which has fewer.
 pub const SEGMENT_LEN: usize = 1 << 16;
 
 /// The length of a share file's header, in bytes.
 pub const HEADER_LEN: usize = 37;
 
-/// What a share file begins with: a byte that is no text, and both kinds of line ends, so that a
-/// transfer that takes the file for text damages the first bytes already.
+/// The first bytes of a share file: a byte that is not text, and both kinds of line ends. So if a
+/// transfer treats the file as text, it already damages these bytes.
 pub(super) const MAGIC: [u8; 8] = *b"\x8BSND\r\n\x1A\n";
 
 /// The version of the format.
 const VERSION: u8 = 1;
 
-/// The random identifier of a split: no two have the same. Shown as 32 hexadecimal digits.
+/// The random, unique identifier of a split. It is displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SplitId(pub(super) [u8; 16]);
 
 impl fmt::Display for SplitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:x}", HexDisplay(&self.0))
     }
 }
 
-/// What the shares of one split have in common.
+/// The parameters that all shares of a split have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SplitParameters {
     sharing: SharingParameters,
@@ -36,7 +38,7 @@ pub struct SplitParameters {
 }
 
 impl SplitParameters {
-    /// What the shares of a secret of this length have in common.
+    /// The parameters of a split of a secret of this length.
     pub(super) fn new(sharing: SharingParameters, id: SplitId, length: u64) -> Self {
         Self { sharing, id, length }
     }
@@ -56,7 +58,7 @@ impl SplitParameters {
         self.length
     }
 
-    /// How many segments the secret has: the last is shorter than the others, and may be empty.
+    /// The number of segments. The last one is shorter than the others, and may be empty.
     pub fn segments(&self) -> u64 {
         self.length / SEGMENT_LEN as u64 + 1
     }
@@ -72,53 +74,54 @@ impl SplitParameters {
     }
 }
 
-/// The beginning of a share file: which share of which split it is. One that exists is valid.
+/// The header of a share file: the parameters of the split, and the coordinate of the share. Every
+/// value of this type is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareFileHeader {
     split: SplitParameters,
     x: u8,
 }
 
-/// These bytes are not the beginning of a share file.
+/// Why bytes are not a valid header of a share file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareFileHeaderError {
-    /// Fewer bytes than a header has.
+    /// There are fewer bytes than a header has.
     #[error("too short for a share file")]
     TooShort,
-    /// It begins otherwise.
+    /// The first bytes are wrong.
     #[error("not a share file")]
     BadMagic,
-    /// A version that is not known here.
+    /// The version is not supported.
     #[error("unknown version {0} of the format")]
     Version(u8),
-    /// A scheme that is not known here.
+    /// The scheme is not supported.
     #[error("unknown scheme {0}")]
     Scheme(u8),
-    /// Numbers that make no sharing.
+    /// The numbers are not valid parameters of a sharing.
     #[error("not a valid header: {0}")]
     Sharing(#[from] SharingParametersError),
-    /// A share that the split does not have.
+    /// The split has no share with this coordinate.
     #[error("not a valid header: share {x} of {m}")]
     Coordinate {
-        /// The share that it says it is.
+        /// The coordinate in the header.
         x: u8,
-        /// How many there are.
+        /// The number of shares.
         m: u8,
     },
 }
 
 impl ShareFileHeader {
-    /// What this share has in common with the others.
+    /// The parameters that this share has in common with the others.
     pub fn split(&self) -> SplitParameters {
         self.split
     }
 
-    /// Which share this is: its coordinate, within `1..=m`.
+    /// The coordinate of the share, within `1..=m`.
     pub fn coordinate(&self) -> u8 {
         self.x
     }
 
-    /// The bytes with which the share file begins.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let SplitParameters { sharing, id, length } = self.split;
         let mut bytes = [0; HEADER_LEN];
@@ -130,10 +133,10 @@ impl ShareFileHeader {
         bytes
     }
 
-    /// Reads a header from the beginning of a file, of which [`HEADER_LEN`] bytes suffice.
+    /// Parses a header from the beginning of a file, of which [`HEADER_LEN`] bytes suffice.
     ///
     /// # Errors
-    /// When that is not the header of a share file, or one that cannot be.
+    /// If that is not a valid header of a share file.
     pub fn parse(bytes: &[u8]) -> Result<Self, ShareFileHeaderError> {
         let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(ShareFileHeaderError::TooShort)?;
         let [version, scheme, k, m, x] = field(bytes, 8);
@@ -179,47 +182,51 @@ fn scheme_of(number: u8) -> Option<SecretSharingScheme> {
     }
 }
 
-/// Some headers name no split that can be joined.
+/// Why no split can be selected from some headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitSelectionError {
-    /// There is no header at all.
+    /// There are no headers.
     #[error("there is no share")]
     NoShares,
-    /// All are of one split, but fewer than it needs.
+    /// All are of the same split, but it needs more shares.
     #[error("{found} shares, where {needed} are needed")]
     TooFew {
         /// The threshold.
         needed: usize,
-        /// How many shares there are.
+        /// The number of shares.
         found: usize,
     },
-    /// Two say that they are the same share of the same split.
+    /// Two headers are of the same share of the same split.
     #[error("two say that they are share {0}")]
     Duplicate(u8),
-    /// They are of different splits, and no split has shares enough, or so many are of others that
-    /// those might be the true ones.
+    /// They are of different splits, and either no split has enough shares, or there are so many
+    /// shares of other splits that those might be the genuine ones.
     #[error("the shares are of different splits")]
     MixedSplits {
-        /// The split of more than half of them, if there are fewer others than its threshold.
+        /// The split to which more than half of them belong, if there are fewer others than its
+        /// threshold.
         majority: Option<SplitParameters>,
     },
 }
 
-/// Finds the split to be joined among the headers of all share files at hand, some of which may
-/// be of another split, or changed.
+/// Selects the split to join from the headers of all available share files, some of which may be of
+/// another split, or changed.
 ///
-/// It is the one that has as many shares as the *largest* threshold in any header, if there are
-/// fewer others than its own threshold. So if fewer headers than the true threshold are changed or
-/// invented, and one true header is there, the split found is the true one, or none is. If as many
-/// as the true threshold are, a split that somebody invented may be found.
+/// It is the split that has at least as many shares as the *largest* threshold in any header, if
+/// there are fewer other shares than its own threshold. So if fewer headers than the genuine
+/// split's threshold are changed or forged, and at least one genuine header is present, either the
+/// genuine split is selected, or none. If as many as that threshold are forged, a forged split may
+/// be selected.
 ///
 /// # Errors
-/// When no split has shares enough, too many are of others, or a share of it came twice.
+/// If no split has enough shares, too many shares are of other splits, or a share of the split is
+/// present twice.
 pub fn select_split(headers: &[ShareFileHeader]) -> Result<SplitParameters, SplitSelectionError> {
     let needed = headers.iter().map(|header| usize::from(header.split.sharing.threshold())).max();
     let needed = needed.ok_or(SplitSelectionError::NoShares)?;
     let size = |split| headers.iter().filter(|header| header.split == split).count();
-    // Of equals any will do: either none of them has enough, or the others are too many.
+    // Of equally large splits any can be taken: either none has enough shares, or the others are
+    // too many.
     let largest = headers.iter().map(|header| header.split).max_by_key(|&split| size(split));
     let split = largest.ok_or(SplitSelectionError::NoShares)?;
     let found = size(split);
@@ -241,7 +248,7 @@ pub fn select_split(headers: &[ShareFileHeader]) -> Result<SplitParameters, Spli
     Ok(split)
 }
 
-/// Refuses two headers of `split` with the same coordinate.
+/// Rejects two headers of `split` with the same coordinate.
 fn reject_duplicates(
     headers: &[ShareFileHeader],
     split: SplitParameters,
@@ -328,14 +335,14 @@ mod tests {
         assert_eq!(given(&[(other, &[2]), (two, &[1, 3])]), Ok(two));
         assert_eq!(given(&[(two, &[1, 2]), (other, &[2, 3])]), mixed(None));
         assert_eq!(given(&[(two, &[1, 2]), (five, &[3])]), mixed(Some(two)));
-        // As many others as are needed might be the true ones.
+        // If there are as many others as a threshold, they might be the genuine ones.
         assert_eq!(given(&[(two, &[1, 2, 3]), (other, &[1]), (one, &[2])]), mixed(None));
     }
 
     #[test]
     fn fewer_changed_headers_than_the_threshold_are_never_believed() {
         let honest = split_of(4, 6, 1);
-        // An attacker with three shares claims a threshold that they reach.
+        // An attacker with three shares claims a threshold of at most three.
         for k in 1..=3 {
             for true_shares in 1..=3 {
                 let forged = headers(split_of(k, 6, 9), &[4, 5, 6]);

@@ -16,6 +16,10 @@ pub enum DirectoryStoreError {
     /// Other users could change it.
     #[error("not trusted: {0}")]
     Trust(#[from] TrustError),
+    /// This program was compiled without the database.
+    #[cfg(not(feature = "database"))]
+    #[error("this program is built without the directory: build it with --features directory")]
+    Absent,
     /// It is a database of another program.
     #[error("a database of another program; name another `file`")]
     Foreign,
@@ -28,7 +32,7 @@ pub enum DirectoryStoreError {
         /// The invalid value.
         what: String,
     },
-    /// The operator has added the peer, and learnt addresses do not replace that.
+    /// The operator has added the peer. Learnt addresses do not replace it.
     #[error(
         "{peer} was added by hand, which stays: sunder directory remove {peer} lets it be learnt"
     )]
@@ -36,20 +40,20 @@ pub enum DirectoryStoreError {
         /// The peer.
         peer: IpAddr,
     },
-    /// A signed list has the peer, and learnt addresses do not replace that.
+    /// A signed list has the peer. Learnt addresses do not replace it.
     #[error("{peer} is in the signed list, which a newer list replaces")]
     Signed {
         /// The peer.
         peer: IpAddr,
     },
-    /// A list is not newer than the one that is there.
+    /// The list is not newer than the one in the database.
     #[error(
         "list {number} is not newer than the last one, {last}: import a list with a higher number"
     )]
     OldList {
         /// Its number.
         number: u32,
-        /// The number of the list that is there.
+        /// The number of the list in the database.
         last: u32,
     },
     /// The database has the largest number of peers.
@@ -58,6 +62,7 @@ pub enum DirectoryStoreError {
     )]
     Full,
     /// `SQLite` reports an error.
+    #[cfg(feature = "database")]
     #[error("the database: {}", one_line(.0))]
     Database(#[from] rusqlite::Error),
 }
@@ -81,10 +86,12 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
+#[cfg(feature = "database")]
 pub(super) fn one_line(error: &rusqlite::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+#[cfg(feature = "database")]
 pub(super) fn damaged(what: String) -> DirectoryStoreError {
     DirectoryStoreError::Damaged { what }
 }

@@ -1,6 +1,6 @@
 //! The files that a configuration names, relative to its directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use directory::store;
 use keys::file::{self, KEY_LEN, KeyFileError};
@@ -57,8 +57,19 @@ pub(crate) fn database(subject: &str, path: &Path) -> CheckFinding {
         };
     };
     let what = format!("{shown} cannot be written: {error}");
-    let fix = format!("make {} for the user that the command runs as", directory.display());
+    let fix = format!(
+        "create {}, or make it writable for the user that the command runs as",
+        directory.display()
+    );
     CheckFinding::new(FindingSeverity::Error, subject, what, fix)
+}
+
+/// Warns of key files that other users can read or replace.
+pub(crate) fn warn_of_exposed_keys(keys: &[PathBuf]) {
+    for error in keys.iter().filter_map(|key| file::exposure(key)) {
+        let (what, fix) = (error.problem(), error.advice());
+        console::warning(&format!("key: {what}, and so impersonate a peer: {fix}"));
+    }
 }
 
 fn key(subject: &str, path: &Path) -> CheckFinding {
@@ -67,25 +78,26 @@ fn key(subject: &str, path: &Path) -> CheckFinding {
     match file::read(path) {
         Ok(_) => match file::exposure(path) {
             Some(error) => {
-                let what = format!("{}, and so pass for this end", error.problem());
+                let what = format!("{}, and so impersonate this end", error.problem());
                 CheckFinding::new(FindingSeverity::Warning, subject, what, error.advice())
             }
             None => {
-                CheckFinding::ok(subject, format!("{shown} is a key that only its owner reads"))
+                CheckFinding::ok(subject, format!("{shown} is a key that only its owner can read"))
             }
         },
         Err(KeyFileError::Missing { .. }) => error(
             format!("no such file: {shown}"),
             format!(
-                "copy it from the other end, or make one there: (umask 077; openssl rand -hex 32 > {shown})"
+                "copy it from the other end, or create one here: (umask 077; openssl rand -hex 32 \
+                 > {shown})"
             ),
         ),
         Err(KeyFileError::Unreadable { source, .. }) => error(
             format!("{shown} cannot be read: {source}"),
-            format!("let the user read it that the command runs as: ls -l {shown}"),
+            format!("make it readable for the user that the command runs as: ls -l {shown}"),
         ),
         Err(KeyFileError::Digits { .. }) => error(
-            format!("{shown} is no key: it must be {} hexadecimal digits", 2 * KEY_LEN),
+            format!("{shown} is not a key: it must be {} hexadecimal digits", 2 * KEY_LEN),
             format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
         ),
         Err(other @ KeyFileError::Rsa { .. }) => {
@@ -113,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_there_and_secret() {
+    fn missing_readable_and_malformed_key_files_are_found() {
         let place = tempfile::tempdir().unwrap();
         let config = place.path().join("tunnel.toml");
         let said = || {

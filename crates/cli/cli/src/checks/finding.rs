@@ -1,8 +1,7 @@
 //! Findings, and how they are shown.
 
+use console::printable;
 use serde::Serialize;
-
-use crate::console::printable;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_two_lines_at_most_whatever_is_in_it() {
+    fn a_finding_with_control_characters_has_at_most_two_lines() {
         let fine = CheckFinding::ok("random source", "works");
         assert_eq!(fine.lines(false), "ok       random source: works");
         let wrong = CheckFinding::new(FindingSeverity::Error, "line 3", "a\nb\x1b[2J", "write c");
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn a_finding_is_serialized_as_json() {
         let json = serde_json::to_string(&CheckFinding::new(FindingSeverity::Note, "a", "b", "c"))
             .unwrap();
         assert_eq!(json, r#"{"level":"note","subject":"a","message":"b","fix":"c"}"#);

@@ -107,21 +107,22 @@ impl GreetingOutcome {
                 "run the same release of sunder at both ends".to_owned(),
             ),
             Self::Stranger => (
-                format!("{server} answers, but is no sunder serve"),
+                format!("{server} answers, but is not sunder serve"),
                 "give an address that is in `listen` at the server".to_owned(),
             ),
             Self::Silent => (
-                format!("{server} takes the connection, and then says nothing"),
-                "give an address that is in `listen` at the server, and look at its log".to_owned(),
+                format!("{server} accepts the connection, but sends nothing"),
+                "give an address that is in `listen` at the server, and see the server's log"
+                    .to_owned(),
             ),
             Self::Closed => (
-                format!("{server} takes the connection, and then closes it"),
-                "look at the server's log: it says so where too many connections wait".to_owned(),
+                format!("{server} accepts the connection, then closes it"),
+                "see the server's log: it reports when too many connections wait".to_owned(),
             ),
             Self::Unreachable => (
                 format!("{server} does not answer within {} s", GREETING_TIMEOUT.as_secs()),
                 format!(
-                    "look at `ip route get {}`, and at firewalls on the way and there",
+                    "check `ip route get {}`, and firewalls on the path and at the server",
                     server.ip()
                 ),
             ),
@@ -131,12 +132,15 @@ impl GreetingOutcome {
                     "start sunder serve there, with this address in `listen`".to_owned(),
                 ),
                 ErrorKind::PermissionDenied => (
-                    format!("this process may not connect to {server} so: {error}"),
-                    "run it as root, or `device` with Linux 5.7 or newer".to_owned(),
+                    format!(
+                        "this process has no right to connect to {server} with these settings: \
+                             {error}"
+                    ),
+                    "run it as root, or use Linux 5.7 or newer for `device`".to_owned(),
                 ),
                 _ => (
                     format!("{server} cannot be reached: {error}"),
-                    format!("look at `ip route get {}`", server.ip()),
+                    format!("check `ip route get {}`", server.ip()),
                 ),
             },
         };
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_refuses() {
+    fn a_closed_port_refuses_the_connection() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let channel = StreamChannelConfig {
             server,

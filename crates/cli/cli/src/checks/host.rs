@@ -20,11 +20,11 @@ const TYPICAL_PROXY_FILES: OpenFileBudget =
 
 /// How to give a process a right.
 const CAPABILITY_FIX: &str =
-    "run it as root, or by the units for systemd, which give it this right and no more";
+    "run it as root, or with the systemd units, which grant only this right";
 
 /// How to let a process lock its memory.
-pub(crate) const LOCKED_MEMORY_FIX: &str = "raise the limit (LimitMEMLOCK=infinity in a unit of systemd, or \
-                                 ulimit -Hl), or use no swap or an encrypted one";
+pub(crate) const LOCKED_MEMORY_FIX: &str = "raise the limit (LimitMEMLOCK=infinity in a systemd \
+                                            unit, or ulimit -Hl), or use no swap or encrypted swap";
 
 /// The findings about this host without a configuration.
 pub(crate) fn findings() -> Vec<CheckFinding> {
@@ -83,9 +83,9 @@ impl ProcessCapabilities {
 pub(crate) fn network_devices(rights: ProcessCapabilities, lack: FindingSeverity) -> CheckFinding {
     let subject = "network devices";
     if rights.has(ProcessCapabilities::NETWORK) {
-        return CheckFinding::ok(subject, "this process may make them (CAP_NET_ADMIN)");
+        return CheckFinding::ok(subject, "this process may create them (CAP_NET_ADMIN)");
     }
-    let what = "this process may not make them, as a tunnel must (CAP_NET_ADMIN)";
+    let what = "this process may not create them, which a tunnel requires (CAP_NET_ADMIN)";
     CheckFinding::new(lack, subject, what, CAPABILITY_FIX)
 }
 
@@ -101,12 +101,12 @@ fn opened_tun(opened: io::Result<()>, lack: FindingSeverity) -> CheckFinding {
     match opened {
         Ok(()) => CheckFinding::ok(subject, "can be opened"),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let what = "this process may not open it, as a tunnel must";
-            let fix = "run it as root, or chmod 666 /dev/net/tun, which is what most systems have";
+            let what = "this process may not open it, which a tunnel requires";
+            let fix = "run it as root, or chmod 666 /dev/net/tun, the mode on most systems";
             CheckFinding::new(lack, subject, what, fix)
         }
         Err(error) => {
-            let fix = "modprobe tun; in a container, let it have the device";
+            let fix = "modprobe tun; in a container, pass the device to it";
             CheckFinding::new(lack, subject, format!("cannot be opened: {error}"), fix)
         }
     }
@@ -117,9 +117,9 @@ fn opened_tun(opened: io::Result<()>, lack: FindingSeverity) -> CheckFinding {
 fn low_ports(rights: ProcessCapabilities, first: &str) -> CheckFinding {
     let (subject, first) = ("low ports", first.trim().parse().unwrap_or(1024));
     if rights.has(ProcessCapabilities::LOW_PORTS) || first <= 1 {
-        return CheckFinding::ok(subject, "this process may listen on any");
+        return CheckFinding::ok(subject, "this process may listen on any port");
     }
-    let what = format!("this process may listen on ports from {first} on");
+    let what = format!("this process may only listen on ports from {first} up");
     let fix = format!("for a lower one it needs CAP_NET_BIND_SERVICE: {CAPABILITY_FIX}");
     CheckFinding::new(FindingSeverity::Note, subject, what, fix)
 }
@@ -132,11 +132,11 @@ pub(crate) fn interception(
 ) -> CheckFinding {
     let subject = "interception";
     if !rights.has(ProcessCapabilities::NETWORK) {
-        let what = "this process may not set rules for it (CAP_NET_ADMIN)";
+        let what = "this process may not set its rules (CAP_NET_ADMIN)";
         return CheckFinding::new(lack, subject, what, CAPABILITY_FIX);
     }
     match intercept.check() {
-        Ok(()) => CheckFinding::ok(subject, "nft takes the rules for it"),
+        Ok(()) => CheckFinding::ok(subject, "nft accepts its rules"),
         Err(error) => {
             let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy, fib and ct";
             CheckFinding::new(lack, subject, error.to_string(), fix)
@@ -148,8 +148,8 @@ pub(crate) fn interception(
 pub(crate) fn leftover_rules() -> Vec<CheckFinding> {
     let finding = |table: String| {
         let what = format!(
-            "a proxy that was killed or could not start has left the rules of table {table}, and what they \
-             match is refused"
+            "a proxy that was killed or could not start has left the rules of table {table}: \
+             connections that match them are refused"
         );
         let fix = format!("start it again, or: nft delete table inet {table}");
         CheckFinding::new(FindingSeverity::Error, "interception", what, fix)
@@ -157,8 +157,8 @@ pub(crate) fn leftover_rules() -> Vec<CheckFinding> {
     intercept::leftover_tables().into_iter().map(finding).collect()
 }
 
-/// Whether the limit of open files is enough for the wanted number of streams, or for how many it
-/// is.
+/// Whether the limit of open files is enough for the wanted number of streams. If not, the finding
+/// states how many are possible.
 pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> CheckFinding {
     let subject = "open files";
     if possible >= wanted {
@@ -169,7 +169,7 @@ pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Che
     }
     let what = format!("enough for {possible} streams over {channels} channels, not for {wanted}");
     let fix =
-        "raise the limit (LimitNOFILE= in a unit of systemd, or ulimit -Hn), or lower max_streams";
+        "raise the limit (LimitNOFILE= in a systemd unit, or ulimit -Hn), or lower max_streams";
     CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
@@ -180,16 +180,16 @@ pub(crate) fn locked_memory(locked: Result<(), MemoryLockError>) -> CheckFinding
         Ok(()) => CheckFinding::ok(subject, "it can be locked, so that it is not written to swap"),
         Err(error) => {
             let what =
-                format!("it cannot be locked from here, and can be written to swap: {error}");
+                format!("this process cannot lock it, so it can be written to swap: {error}");
             CheckFinding::new(FindingSeverity::Warning, subject, what, LOCKED_MEMORY_FIX)
         }
     }
 }
 
-/// Whether the system gives random bytes, on which all secrecy depends.
+/// Whether the system provides random bytes, on which all secrecy depends.
 pub(crate) fn random() -> CheckFinding {
     match RandomGenerator::system().array::<32>() {
-        Ok(_) => CheckFinding::ok("random source", "the system gives random bytes"),
+        Ok(_) => CheckFinding::ok("random source", "the system provides random bytes"),
         Err(error) => {
             let fix = "allow the system call getrandom, or run on a system that has it";
             CheckFinding::new(FindingSeverity::Error, "random source", error.to_string(), fix)
@@ -197,12 +197,12 @@ pub(crate) fn random() -> CheckFinding {
     }
 }
 
-/// Which vector instructions of the processor make the shares.
+/// Which vector instructions of the processor compute the shares.
 fn vectors(kernel: FieldKernel) -> CheckFinding {
     let subject = "processor";
     if kernel == FieldKernel::Portable {
-        let what =
-            "it has no vector instructions that Sunder knows, so shares take many times as long";
+        let what = "it has no vector instructions that Sunder supports, so computing shares takes \
+                    many times as long";
         return CheckFinding::new(
             FindingSeverity::Note,
             subject,
@@ -210,14 +210,15 @@ fn vectors(kernel: FieldKernel) -> CheckFinding {
             "one with AVX2, GFNI or NEON is faster",
         );
     }
-    CheckFinding::ok(subject, format!("shares are made with {kernel}"))
+    CheckFinding::ok(subject, format!("shares are computed with {kernel}"))
 }
 
 /// Whether `sunder status` can find the daemons of this host.
 fn status_directory() -> CheckFinding {
     let Some(directory) = service::status::directory() else {
-        let fix = "set RUNTIME_DIRECTORY to a directory of yours, for sunder status too";
-        let what = "there is none, so nothing that runs can be seen";
+        let fix = "set RUNTIME_DIRECTORY to a directory that you own, for the daemons and for \
+                   `sunder status`";
+        let what = "there is none, so `sunder status` cannot find any daemon";
         return CheckFinding::new(FindingSeverity::Note, "status directory", what, fix);
     };
     // A directory that systemd created may contain several.
@@ -228,24 +229,24 @@ fn status_at(directory: &Path, found: io::Result<Metadata>) -> CheckFinding {
     let (subject, shown) = ("status directory", directory.display());
     match found {
         Ok(found) if !found.is_dir() => {
-            let fix = format!("move it away: rm {shown}");
+            let fix = format!("remove it: rm {shown}");
             CheckFinding::new(
                 FindingSeverity::Error,
                 subject,
-                format!("{shown} is no directory"),
+                format!("{shown} is not a directory"),
                 fix,
             )
         }
         Ok(found) if found.permissions().mode() & 0o002 != 0 => {
-            let what = format!("anybody on this host may put something into {shown}");
+            let what = format!("every user of this host can create files in {shown}");
             CheckFinding::new(FindingSeverity::Warning, subject, what, format!("chmod o-w {shown}"))
         }
         Ok(_) => CheckFinding::ok(subject, shown.to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            CheckFinding::ok(subject, format!("{shown}, which is made by the first that needs it"))
+            CheckFinding::ok(subject, format!("{shown}, created by the first daemon that uses it"))
         }
         Err(error) => {
-            let fix = "run this as the user that the command is to run as";
+            let fix = "run this as the user that runs the daemons";
             CheckFinding::new(FindingSeverity::Warning, subject, format!("{shown}: {error}"), fix)
         }
     }
@@ -259,7 +260,7 @@ mod tests {
     const NONE: ProcessCapabilities = ProcessCapabilities(0);
 
     #[test]
-    fn rights_are_bits() {
+    fn capabilities_are_parsed_from_proc_status() {
         let parse = |set: &str| {
             ProcessCapabilities::parse(&format!("Name:\tx\nCapPrm:\tff\nCapEff:\t{set}\n"))
         };
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_may_not_do_is_as_bad_as_it_needs_it() {
+    fn a_missing_right_has_the_given_severity() {
         assert_eq!(network_devices(ALL, FindingSeverity::Error).level, FindingSeverity::Ok);
         assert_eq!(network_devices(NONE, FindingSeverity::Error).level, FindingSeverity::Error);
         assert_eq!(network_devices(NONE, FindingSeverity::Note).level, FindingSeverity::Note);
@@ -292,14 +293,14 @@ mod tests {
         assert_eq!(low_ports(NONE, "0\n").level, FindingSeverity::Ok);
         let some = low_ports(NONE, "80\n");
         assert!(
-            some.level == FindingSeverity::Note && some.message.ends_with("from 80 on"),
+            some.level == FindingSeverity::Note && some.message.ends_with("from 80 up"),
             "{some:?}"
         );
-        assert!(low_ports(NONE, "").message.ends_with("from 1024 on"));
+        assert!(low_ports(NONE, "").message.ends_with("from 1024 up"));
     }
 
     #[test]
-    fn too_few_files_are_said_in_streams() {
+    fn a_low_open_file_limit_is_reported_in_streams() {
         let fine = open_files(1000, 1000, 3);
         assert_eq!(fine, CheckFinding::ok("open files", "enough for 1000 streams over 3 channels"));
         let few = open_files(1000, 17, 3);
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_locked_is_a_warning() {
+    fn unlocked_memory_is_a_warning() {
         assert_eq!(locked_memory(Ok(())).level, FindingSeverity::Ok);
         let limited = locked_memory(Err(MemoryLockError::Limited(8 << 20)));
         assert!(limited.level == FindingSeverity::Warning && limited.message.contains("8192 KiB"));
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_directory_is_only_its_owners_to_change() {
+    fn a_world_writable_status_directory_is_a_warning() {
         let place = tempfile::tempdir().unwrap();
         let level = |path: &Path| status_at(path, fs::metadata(path)).level;
         for (mode, expected) in [

@@ -1,4 +1,4 @@
-//! The interfaces that lead out of this host, and whether replies on them are accepted.
+//! The uplinks of this host, and whether replies on them are accepted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,22 +78,23 @@ fn links(
 
 /// Whether this host has enough interfaces for several channels.
 fn uplink_count(links: &BTreeMap<String, bool>) -> CheckFinding {
-    let subject = "ways out";
+    let subject = "uplinks";
     let name = |(name, is_default): (&String, &bool)| {
         format!("{name}{}", if *is_default { " (default route)" } else { "" })
     };
     let names = links.iter().map(name).collect::<Vec<_>>().join(", ");
-    let fix = "connect another network, unless the other end is the one with several";
+    let fix = "connect another network, unless the other end has several uplinks";
     match links.len() {
         0 => CheckFinding::new(FindingSeverity::Warning, subject, "this host has no network", fix),
         1 => {
-            let what =
-                format!("there is one only, {names}: all channels of this host are one there");
+            let what = format!(
+                "there is only one, {names}: an eavesdropper on it sees all channels of this host"
+            );
             CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
         }
         _ => CheckFinding::ok(
             subject,
-            format!("{names}; only you know whether they meet further on"),
+            format!("{names}; check that their paths do not meet further on"),
         ),
     }
 }
@@ -105,10 +106,15 @@ fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<Check
     filters.then(|| {
         let names = strict.join(", ");
         let what = format!(
-            "strict on {names}: packets are dropped that come by another way than the route back, as \
-             those of a channel with `device` may"
+            "strict on {names}: packets that arrive on another interface than the route back uses \
+             are dropped, such as those of a channel with `device`"
         );
-        CheckFinding::new(FindingSeverity::Note, "reverse path filter", what, loose_filter_command(strict))
+        CheckFinding::new(
+            FindingSeverity::Note,
+            "reverse path filter",
+            what,
+            loose_filter_command(strict),
+        )
     })
 }
 
@@ -148,8 +154,8 @@ fn reply_filtering_with(
     let back = route(&ChannelUplink { device: None, ..*uplink })
         .filter(|back| back.interface != device)?;
     let what = format!(
-        "what {to} sends comes by {device} and is dropped, as the route back is by {} and the reverse \
-         path filter is strict",
+        "packets from {to} arrive on {device} and are dropped, because the route back uses {} and \
+         the reverse path filter is strict",
         back.interface
     );
     Some(CheckFinding::new(
@@ -173,12 +179,13 @@ pub(crate) fn device(subject: &str, name: &str) -> Option<CheckFinding> {
 fn device_among(subject: &str, name: &str, names: &[String], state: &str) -> Option<CheckFinding> {
     if !names.iter().any(|known| known == name) {
         let what = format!("there is no device {name}");
-        let fix = format!("this host has {}; is it plugged in?", names.join(", "));
+        let fix =
+            format!("this host has {}; check that the device is plugged in", names.join(", "));
         return Some(CheckFinding::new(FindingSeverity::Error, subject, what, fix));
     }
     // A device that does not report its state counts as up.
     matches!(state, "down" | "lowerlayerdown" | "notpresent").then(|| {
-        let fix = format!("ip link set {name} up; if it is, look at its cable or connection");
+        let fix = format!("ip link set {name} up; if it is up, check its cable or connection");
         CheckFinding::new(FindingSeverity::Warning, subject, format!("{name} is down"), fix)
     })
 }
@@ -194,7 +201,7 @@ pub(crate) fn source(subject: &str, address: IpAddr) -> Option<CheckFinding> {
         FindingSeverity::Error,
         subject,
         what,
-        "`ip address` lists those that it has",
+        "`ip address` lists the addresses of this host",
     ))
 }
 
@@ -202,8 +209,8 @@ pub(crate) fn source(subject: &str, address: IpAddr) -> Option<CheckFinding> {
 pub(crate) fn forwarding(subject: &str, why: &str) -> Option<CheckFinding> {
     let passes_on = read("/proc/sys/net/ipv4/ip_forward").trim() == "1";
     (!passes_on).then(|| {
-        let what = format!("this host passes nothing on for others: {why}");
-        let fix = "sysctl net.ipv4.ip_forward=1, if others are to be served";
+        let what = format!("this host does not forward packets: {why}");
+        let fix = "sysctl net.ipv4.ip_forward=1, if this host is to serve other hosts";
         CheckFinding::new(FindingSeverity::Note, subject, what, fix)
     })
 }
@@ -236,7 +243,7 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn ways_out_have_routes_or_addresses() {
+    fn uplinks_have_routes_or_addresses() {
         let expected = [("eth0", true), ("wlan0", false), ("wwan0", true)];
         let expected = expected.map(|(name, is_default)| (name.to_owned(), is_default));
         assert_eq!(some(), BTreeMap::from(expected));
@@ -244,20 +251,20 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn one_way_out_is_too_few() {
+    fn one_uplink_is_a_warning() {
         let fine = uplink_count(&some());
         assert_eq!(fine.level, FindingSeverity::Ok);
         assert!(fine.message.starts_with("eth0 (default route), wlan0, wwan0 (default route);"));
         let one = uplink_count(&BTreeMap::from([("eth0".to_owned(), true)]));
         assert!(
-            one.level == FindingSeverity::Warning && one.message.contains("one only, eth0"),
+            one.level == FindingSeverity::Warning && one.message.contains("only one, eth0"),
             "{one:?}"
         );
         assert_eq!(uplink_count(&BTreeMap::new()).level, FindingSeverity::Warning);
     }
 
     #[test]
-    fn the_higher_filter_holds() {
+    fn the_higher_rp_filter_setting_applies() {
         for (all, own, expected) in [
             ("0", "0", false),
             ("0\n", "1\n", true),
@@ -275,7 +282,7 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn replies_must_come_by_the_way_back() {
+    fn replies_on_another_interface_than_the_route_back_are_dropped() {
         let to = Some("192.0.2.1".parse().unwrap());
         let uplink = ChannelUplink { to, source: None, device: Some("wlan0") };
         let by = |interface: &str| Some(KernelRoute { interface: interface.into(), gateway: None });
@@ -283,7 +290,7 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
             reply_filtering_with("channel 1", &uplink, |_| by(interface), |_| is_strict)
         };
         let dropped = said(uplink, "eth0", true).unwrap();
-        assert!(dropped.message.contains("comes by wlan0 and is dropped"), "{dropped:?}");
+        assert!(dropped.message.contains("arrive on wlan0 and are dropped"), "{dropped:?}");
         assert_eq!(said(uplink, "wlan0", true), None);
         assert_eq!(said(uplink, "eth0", false), None);
         assert_eq!(said(ChannelUplink { device: None, ..uplink }, "eth0", true), None);

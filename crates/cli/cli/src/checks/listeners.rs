@@ -27,7 +27,10 @@ pub(crate) fn udp(
 /// The finding that an address is in use, perhaps by the daemon that is examined.
 pub(crate) fn address_in_use(subject: &str, address: SocketAddr, whose: &str) -> CheckFinding {
     let what = format!("{address} is in use: by this {whose}, if it is running");
-    let fix = format!("if it is not, see who has it: ss -lntup 'sport = :{}'", address.port());
+    let fix = format!(
+        "if it is not running, see which program uses it: ss -lntup 'sport = :{}'",
+        address.port()
+    );
     CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
@@ -38,19 +41,19 @@ fn listened(
     in_use: impl FnOnce() -> CheckFinding,
 ) -> CheckFinding {
     let Err(error) = bound else {
-        return CheckFinding::ok(subject, format!("{address} can be listened on"));
+        return CheckFinding::ok(subject, format!("this process can listen on {address}"));
     };
     let (what, fix) = match error.kind() {
         ErrorKind::AddrInUse => return in_use(),
         ErrorKind::AddrNotAvailable => (
             format!("this host does not have the address {}", address.ip()),
-            "`ip address` lists those that it has",
+            "`ip address` lists the addresses of this host",
         ),
         ErrorKind::PermissionDenied => (
             format!("this process may not listen on port {}", address.port()),
-            "choose one from 1024 on, or run it as root or by its unit for systemd",
+            "choose a port from 1024 up, or run it as root or with its systemd unit",
         ),
-        _ => (format!("{address} cannot be listened on: {error}"), "choose another address"),
+        _ => (format!("cannot listen on {address}: {error}"), "choose another address"),
     };
     CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
@@ -64,10 +67,10 @@ pub(crate) fn open_to_all(
     let open = addresses.into_iter().filter(|address| !address.ip().to_canonical().is_loopback());
     let open: Vec<String> = open.map(|address| address.to_string()).collect();
     (!open.is_empty()).then(|| {
+        let open = open.join(", ");
         format!(
-            "{what} on {} is open to all who reach that address: listen on 127.0.0.1, or let a firewall admit \
-             only those who are meant to come",
-            open.join(", ")
+            "anyone who can reach {open} can use {what}: listen on 127.0.0.1, or restrict access \
+             with a firewall"
         )
     })
 }
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_listened_on_says_why() {
+    fn a_listen_failure_names_its_cause() {
         let never = || -> CheckFinding { panic!("not in use") };
         let free = "127.0.0.1:0".parse().unwrap();
         assert_eq!(tcp("socks", free, never).level, FindingSeverity::Ok);
@@ -107,7 +110,10 @@ mod tests {
         assert_eq!(open(&local), None);
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
             let said = open(&[local[0], address]).unwrap();
-            assert!(said.starts_with(&format!("SOCKS5 on {address} is open to all")), "{said}");
+            assert!(
+                said.starts_with(&format!("anyone who can reach {address} can use SOCKS5")),
+                "{said}"
+            );
         }
     }
 }

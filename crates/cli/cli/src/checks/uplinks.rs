@@ -18,7 +18,7 @@ pub(crate) struct ChannelUplink<'a> {
 
 /// What to do about channels that leave by the same path, see [`shared_route_warnings`].
 pub(crate) const SHARED_FIX: &str =
-    "send it by another network: give it another `device`, `source` or route, or leave it out";
+    "send it over another network: give it another `device`, `source` or route, or leave it out";
 
 /// The route that the kernel selects for a channel; `None` if it is unknown.
 pub(crate) fn route(uplink: &ChannelUplink<'_>) -> Option<KernelRoute> {
@@ -38,14 +38,14 @@ pub(crate) fn shared_route_warnings(
             before.find_map(|(first, other)| Some((first, overlap(*other, *one)?)))?;
         let (first, second) = (first + 1, second + 1);
         Some(format!(
-            "channels {first} and {second} are both {overlap}: whoever listens there sees both, so the \
-             second protects nothing"
+            "channels {first} and {second} are both {overlap}: an eavesdropper there sees both, so \
+             the second protects nothing"
         ))
     };
     routes.iter().enumerate().filter_map(line).collect()
 }
 
-/// What two channels have in common on their way; `None` if nothing is known to be.
+/// What the paths of two channels have in common; `None` if nothing is known.
 fn overlap(
     (one, one_route): (&ChannelUplink<'_>, &Option<KernelRoute>),
     (other, other_route): (&ChannelUplink<'_>, &Option<KernelRoute>),

@@ -1,4 +1,4 @@
-//! `sunder chat`: a chat of which the proxy does not learn who speaks to whom.
+//! `sunder chat`: a chat in which the proxy does not learn who talks to whom.
 
 mod command;
 mod draw;
@@ -16,27 +16,26 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use clap::Subcommand;
+use console::CommandFailure;
 use keys::file::exposure;
 use mix::chat::{ChatConfig, ChatError, ChatEvent};
 use service::config::ConfigProblems;
 use service::signals::StopSignals;
 
-use crate::console;
 use crate::daemon;
-use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("chat.toml");
 
-/// Talks with the members of a group, so that nobody outside learns who speaks to whom.
+/// Chats with the members of a group, so that nobody outside learns who talks to whom.
 ///
-/// All members send messages of the same length at the same times to one proxy (`sunder mix`),
-/// whether they say something or not. The proxy learns who takes part, and nothing of who wrote to
-/// whom, if it does not cooperate with a member. Messages are encrypted between the two ends.
+/// All members send messages of the same length at the same times to one proxy (`sunder mix`), even
+/// if they have nothing to say. The proxy learns who takes part, but not who writes to whom, as
+/// long as it does not cooperate with a member. Messages are encrypted end to end.
 ///
-/// In the terminal, `@NAME TEXT` speaks to a member, and the Tab key completes names; /help lists
-/// the commands, Ctrl-C ends the chat. With fewer participants than `least_anonymity` nothing is
-/// sent. docs/guides/chat.md shows how to set a group up.
+/// In the terminal, `@NAME TEXT` sends TEXT to a member, and the Tab key completes names; /help
+/// lists the commands, Ctrl-C ends the chat. With fewer participants than `least_anonymity` nothing
+/// is sent. docs/guides/chat.md shows how to set up a group.
 #[derive(clap::Args)]
 #[command(
     after_help = help(),
@@ -48,13 +47,13 @@ pub(crate) struct Arguments {
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Reads lines from standard input and writes lines to standard output, for scripts
+    /// Read lines from standard input and write lines to standard output, for scripts
     #[arg(long)]
     plain: bool,
-    /// For how many rounds to stay when all is said, whether it has arrived or not
+    /// How many rounds to stay after the end of the input, whether the messages have arrived or not
     ///
-    /// In place of `stay` in the configuration, which is 100 by default. If the chat left when a
-    /// message arrived, that moment would tell the proxy who was written to.
+    /// It replaces `stay` in the configuration, which is 100 by default. If the chat left when a
+    /// message arrived, that moment would tell the proxy who received it.
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     stay: Option<u64>,
     #[command(subcommand)]
@@ -96,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 
 fn talk(config: &ChatConfig) -> Result<(), CommandFailure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let message = "standard input and output are no terminal: --plain is for scripts";
+        let message = "standard input and output are not a terminal: use --plain for scripts";
         return Err(CommandFailure::Usage(message.into()));
     }
     terminal::run(config)
@@ -116,12 +115,12 @@ fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
     let config = daemon::load_file("chat", path, parse)?;
     if let Some(error) = exposure(&config.config_dir.join(&config.identity)) {
         let (what, fix) = (error.problem(), error.advice());
-        console::warning(&format!("identity: {what}, and pass for you: {fix}"));
+        console::warning(&format!("identity: {what}, and so impersonate you: {fix}"));
     }
     Ok(config)
 }
 
-/// What the parts of a chat send to the one that shows it.
+/// What the parts of a chat send to its user interface.
 enum ChatUiEvent<K> {
     Event(ChatEvent),
     /// Of a person: a key, or a line.
@@ -130,12 +129,13 @@ enum ChatUiEvent<K> {
     Stop,
 }
 
-/// Tells the chat of events. Dropped, it ends the chat: also if the thread that tells panics.
+/// Sends events to the user interface. Dropping it ends the chat, even if the sending thread
+/// panics.
 struct ChatEventSender<K>(Sender<ChatUiEvent<K>>);
 
 impl<K> ChatEventSender<K> {
     /// # Errors
-    /// When nobody shows it any more.
+    /// When the user interface has ended.
     fn send_event(&self, event: ChatEvent) -> Result<(), String> {
         self.0.send(ChatUiEvent::Event(event)).map_err(|_| "the chat is not shown any more".into())
     }
@@ -144,7 +144,7 @@ impl<K> ChatEventSender<K> {
 impl<K> Drop for ChatEventSender<K> {
     fn drop(&mut self) {
         // Nobody takes it if the chat has told its end.
-        let why = Some("it has ended without saying why".into());
+        let why = Some("it has ended without a reason".into());
         let _ = self.send_event(ChatEvent::Ended { why });
     }
 }

@@ -6,13 +6,12 @@ mod eval;
 mod info;
 
 use clap::Subcommand;
-
-use crate::failure::CommandFailure;
+use console::CommandFailure;
 
 /// Shows, converts, evaluates and draws circuits for two-party computation.
 ///
-/// A circuit is a file in one of Bristol's formats, or one of aes128, sha256 and mincut, which are
-/// generated.
+/// A circuit is a file in one of Bristol's formats, or one of the generated circuits aes128, sha256
+/// and mincut.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = "Example: sunder circuit info aes128")]
 pub(crate) struct Arguments {

@@ -22,29 +22,28 @@ use compute::{
     ComputeAbortReason, ComputePhase, ComputeRole, ComputeSettings, Error, GarblingScheme,
     OtExtension, OutputLearners, TransferKind,
 };
+use console::CommandFailure;
 use zeroize::Zeroizing;
 
 use crate::circuits;
-use crate::failure::CommandFailure;
 use connection::ComputeConnectOptions;
 use dry_run::DryRunRequest;
-pub(super) use report::ComputePhaseDocument;
 use report::ComputeReport;
 use running::{ComputeSessionSetup, RunningComputation};
 
 /// The longest text of an input, in bytes: more than any circuit takes.
 const MAX_INPUT_TEXT: u64 = 128 << 20;
 
-/// Computes a function of two parties' inputs. Each learns the output, and nothing else about the
-/// other's input.
+/// Computes a function of two parties' inputs. Each party learns the output, and nothing else about
+/// the other party's input.
 ///
-/// Security is semi-honest: it holds if both parties run this program unchanged. A party that does
-/// not can learn the other's input, or make the output wrong.
+/// Security is semi-honest: it holds if both parties run this program unchanged. A party that runs
+/// a changed program can learn the other party's input, or make the output wrong.
 ///
 /// One party garbles a Boolean circuit, the other evaluates it (Yao's protocol); or both evaluate
-/// it on shares (GMW). Both name the same circuit, protocol, scheme and transfers. With an address
-/// of this machine itself (127.0.0.1) nothing is encrypted, unless --identity or --key is given;
-/// with any other address everything is.
+/// it on shares (GMW). Both name the same circuit, protocol, scheme and transfers. With a loopback
+/// address (127.0.0.1) nothing is encrypted, unless --identity or --key is given; with any other
+/// address everything is encrypted.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -55,19 +54,20 @@ const MAX_INPUT_TEXT: u64 = 128 << 20;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<ComputeCommand>,
-    /// This party's role; the other party has the other one
+    /// This party's role; the other party takes the other role
     #[arg(long, value_enum, required = true)]
     role: Option<ComputeRoleName>,
     #[command(flatten)]
     connecting: ComputeConnectOptions,
     /// The circuit: aes128 (the garbler's key, the evaluator's block), sha256 (one padded block of
     /// 64 bytes, of which the garbler has the first), mincut (the minimum of 12,500 numbers of 20
-    /// bits of each party), aes128:N or sha256:N (N times, each time on the last output as the
-    /// evaluator's input), or a file in one of Bristol's formats
+    /// bits of each party), aes128:N or sha256:N (N rounds, each with the output of the previous
+    /// round as the evaluator's input), or a file in one of Bristol's formats
     #[arg(long, value_name = "NAME|FILE", required = true)]
     circuit: Option<String>,
-    /// This party's input in hexadecimal; of a FILE's circuit, bit i is bit i mod 8 of byte i div
-    /// 8. Whoever uses this machine sees it in the list of processes: --input-file keeps it secret
+    /// This party's input in hexadecimal; in a FILE's circuit, bit i is bit (i mod 8) of byte (i
+    /// div 8). All users of this host can see it in the list of processes: --input-file keeps it
+    /// secret
     #[arg(long, value_name = "HEX")]
     input: Option<String>,
     /// A file with the input in hexadecimal, which may have white space in it; - is standard input
@@ -75,14 +75,14 @@ pub(crate) struct Arguments {
     input_file: Option<std::path::PathBuf>,
     #[command(flatten)]
     protocol: ComputeProtocolOptions,
-    /// How many times to compute, on one set-up
+    /// How many times to compute the function after one set-up
     #[arg(long, value_name = "N", default_value = "1")]
     repeat: NonZeroU64,
-    /// Say what a run will take: bytes, round trips, and time, for the path to the party that
-    /// listens at --connect
+    /// Predict the bytes, round trips and time of a run, for the path to the party that listens at
+    /// --connect
     #[arg(long)]
     dry_run: bool,
-    /// Say why auto uses the transport that it uses
+    /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
     /// Print one JSON document on standard output
@@ -94,7 +94,7 @@ const HELP: &str = "\
 Example, on two hosts: the party that listens prints the command for the other, with its key.
   sunder compute --role garbler --listen 0.0.0.0:7001 --circuit aes128 --input-file key.hex
 
-Example, on one machine (FIPS 197, appendix B):
+Example, on one host (FIPS 197, appendix B):
   sunder compute --role garbler --listen 127.0.0.1:7001 --circuit aes128 \\
     --input 2b7e151628aed2a6abf7158809cf4f3c &
   sunder compute --role evaluator --connect 127.0.0.1:7001 --circuit aes128 \\
@@ -106,8 +106,8 @@ Security is semi-honest: use it with a party that you trust to run this program 
 /// What both parties choose alike.
 #[derive(clap::Args)]
 struct ComputeProtocolOptions {
-    /// The protocol: yao, or gmw to compare: fewer bytes with --transfers softspoken4, but half a
-    /// round trip for each level of ANDs
+    /// The protocol: yao, or gmw for comparison: fewer bytes with --transfers softspoken4, but half
+    /// a round trip for each level of ANDs
     #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
     name: ComputeProtocolName,
     /// The garbling scheme of yao: half-gates (keyed again for each gate), half-gates-keyed (with
@@ -116,7 +116,8 @@ struct ComputeProtocolOptions {
     /// [default: half-gates]
     #[arg(long, value_name = "NAME")]
     scheme: Option<GarblingScheme>,
-    /// The oblivious transfers: of the evaluator's input, or with gmw two for each AND
+    /// The protocol of the oblivious transfers: of the evaluator's input, or with gmw two for each
+    /// AND
     #[arg(long, value_enum, value_name = "NAME", default_value = "iknp")]
     transfers: ObliviousTransferName,
     /// Who learns the output
@@ -125,11 +126,11 @@ struct ComputeProtocolOptions {
     /// Only the evaluator learns the output, as with --output-to evaluator
     #[arg(long, conflicts_with = "output_to")]
     private_output: bool,
-    /// How long to wait for a sign of life of the other party, in seconds
+    /// How long the other party may be silent, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
-    /// The threads that garble or evaluate; the other party may have another number [default: one
-    /// for each core]
+    /// The number of threads that garble or evaluate; the other party may use another number
+    /// [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 }
@@ -166,7 +167,8 @@ impl ComputeProtocolOptions {
     fn settings(&self) -> Result<ComputeSettings, CommandFailure> {
         let protocol = self.name.protocol();
         if self.scheme.is_some() && protocol == compute::ComputeProtocol::Gmw {
-            let message = "--scheme: with --protocol gmw nothing is garbled; leave it out";
+            let message = "--scheme has no meaning with --protocol gmw, which garbles nothing; \
+                           leave it out";
             return Err(CommandFailure::Usage(message.into()));
         }
         let learns = match self.output_to() {
@@ -193,9 +195,9 @@ fn scheme_name(settings: &ComputeSettings) -> Option<&'static str> {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ComputeProtocolName {
-    /// A few rounds, whatever the circuit
+    /// A few rounds, for any circuit
     Yao,
-    /// An exchange for each level of ANDs
+    /// One exchange for each level of ANDs
     Gmw,
 }
 
@@ -347,14 +349,18 @@ fn compute(
         let output = output.map_err(|error| match error {
             _ if instance == 0 => failed(&error),
             Error::Ended { phase: ComputePhase::Agreement } => failed(&error).and(&format!(
-                "{instance} of {repeat} instances are done: is --repeat the same there?"
+                "{instance} of {repeat} instances are done: does the other party use the same \
+                 --repeat?"
             )),
             _ => failed(&error).and(&format!("{instance} of {repeat} instances are done")),
         })?;
         if instance == 0 {
             first = Some(output);
         } else if first.as_ref() != Some(&output) {
-            let message = format!("instance {instance} has another output than the first one");
+            let message = format!(
+                "the output of instance {instance} differs from that of the \
+                                   first one"
+            );
             return Err(CommandFailure::Failed(message));
         }
     }
@@ -389,20 +395,20 @@ fn text(from: impl Read, path: &Path) -> Result<Zeroizing<String>, CommandFailur
         ErrorKind::InvalidData => {
             let path = path.display();
             CommandFailure::Usage(format!(
-                "{path}: not hexadecimal; `xxd -p` makes it of a binary file"
+                "{path}: not hexadecimal; `xxd -p` converts a binary file"
             ))
         }
         _ => CommandFailure::reading(path, &error),
     })?;
     if len as u64 > MAX_INPUT_TEXT {
-        let message = format!("{}: longer than any input can be", path.display());
+        let message = format!("{}: longer than any valid input", path.display());
         return Err(CommandFailure::Usage(message));
     }
     Ok(text)
 }
 
-/// What an error of the crate is here.
-pub(super) fn failed(error: &Error) -> CommandFailure {
+/// Converts an error of the crate to a failure of the command.
+fn failed(error: &Error) -> CommandFailure {
     let message = error.to_string();
     match error {
         _ if error.is_security() => CommandFailure::Refused(message),
@@ -411,7 +417,7 @@ pub(super) fn failed(error: &Error) -> CommandFailure {
         }
         Error::Sizes { .. } | Error::Differs { what: "the circuit" } => {
             CommandFailure::Usage(message)
-                .and("compare the SHA-256 that `sunder circuit info` prints at both")
+                .and("compare the SHA-256 that `sunder circuit info` prints at both parties")
         }
         Error::Aborted {
             reason:

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Subcommand;
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use directory::addresses::ChannelAddresses;
 use directory::config::DirectoryClientConfig;
 use directory::signed_list::{self, SignedDirectoryList, SignedDirectoryListError};
@@ -14,14 +16,11 @@ use directory::store::{
     AddressSource, DirectoryEntry, DirectoryStore, DirectoryStoreError, LearnedAddresses,
 };
 use directory::{Directory, DirectoryError};
-use keys::file::exposure;
 use micss::intercept::OWN_MARK;
 use serde::Serialize;
 
-use crate::console;
+use crate::checks::files::warn_of_exposed_keys;
 use crate::daemon;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
 
 /// The directory's part of a proxy's configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("directory.toml");
@@ -96,8 +95,8 @@ struct DirectoryRemoveArguments {
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory refresh --config proxy.toml 192.0.2.10
 
-Exit code 3 says that an answer came and was not believed: it was changed on the way, or the peer has
-another key, or it is another peer.")]
+Exit code 3: an answer was rejected because it is not authentic: it was changed on the path, or the
+peer has another key, or another peer has sent it.")]
 struct DirectoryRefreshArguments {
     #[command(flatten)]
     place: DirectoryConfigOptions,
@@ -131,7 +130,7 @@ number = 1    # higher in each later list
 address = \"192.0.2.10\"
 channels = [\"192.0.2.10:6522\", \"198.51.100.10:6522\"]
 
-Exit code 3 says that the signature is not valid.";
+Exit code 3: the signature is not valid.";
 
 #[derive(clap::Args)]
 struct DirectoryConfigOptions {
@@ -175,8 +174,8 @@ fn add(arguments: &DirectoryAddArguments) -> Result<(), CommandFailure> {
     let addresses = ChannelAddresses::new(addresses.clone())
         .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if !addresses.have_two_hosts() {
-        let said = "one address is one channel, and whoever listens there reads everything: give two or more, \
-                    of different networks";
+        let said = "one address is one channel, and an eavesdropper on it reads everything: give \
+                    two or more, of different networks";
         return Err(CommandFailure::Usage(said.into()));
     }
     let (file, mut store) = place.open()?;
@@ -192,7 +191,7 @@ fn remove(arguments: &DirectoryRemoveArguments) -> Result<(), CommandFailure> {
         console::print_line(&format!("{peer} is removed"))
     } else {
         Err(CommandFailure::Failed(format!(
-            "{peer} is not known: sunder directory list shows who is"
+            "{peer} is not known: sunder directory list shows the known peers"
         )))
     }
 }
@@ -201,7 +200,7 @@ fn import(arguments: &DirectoryImportArguments) -> Result<(), CommandFailure> {
     let DirectoryImportArguments { place, list: path } = arguments;
     let signer = place.load()?.signer(place.config_dir());
     let signer = signer.map_err(|error| CommandFailure::Usage(error.to_string()))?;
-    let missing = "no signed_by in [directory]: name the public key whose lists are believed there";
+    let missing = "no signed_by in [directory]: set it to the public key whose lists are accepted";
     let signer = signer.ok_or_else(|| CommandFailure::Usage(missing.into()))?;
     let mut signature = path.clone().into_os_string();
     signature.push(".sig");
@@ -217,7 +216,8 @@ fn import(arguments: &DirectoryImportArguments) -> Result<(), CommandFailure> {
     let kept = store.import(&list, SystemTime::now()).map_err(|error| failed(&file, &error))?;
     for peer in kept {
         console::warning(&format!(
-            "{peer} was added by hand with other addresses, which stay: sunder directory remove {peer}"
+            "{peer} was added by hand with other addresses, which stay; to accept those of the \
+             list: sunder directory remove {peer}"
         ));
     }
     console::print_line(&format!("list {}: {} peers", list.number, list.peers.len()))
@@ -232,24 +232,16 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, CommandFailure> {
     Ok(bytes)
 }
 
-/// Warns of key files that other users can read or replace.
-pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
-    for error in keys.iter().filter_map(|key| exposure(key)) {
-        let (what, fix) = (error.problem(), error.advice());
-        console::warning(&format!("key: {what}, and pass for a peer: {fix}"));
-    }
-}
-
 fn refresh(arguments: &DirectoryRefreshArguments) -> Result<(), CommandFailure> {
     let DirectoryRefreshArguments { place, peers } = arguments;
     let config = place.load()?;
     let config_dir = place.config_dir();
-    warn_of_exposed(&config.key_files(config_dir));
+    warn_of_exposed_keys(&config.key_files(config_dir));
     let directory = Directory::open(&config, config_dir).map_err(|error| refused(&error))?;
     let peers =
         if peers.is_empty() { learnt(&config_dir.join(&config.file))? } else { peers.clone() };
     if peers.is_empty() {
-        return console::print_line("no peers were learnt yet: name those to ask");
+        return console::print_line("no addresses were learnt yet: name the peers to ask");
     }
     // A proxy on this host must not intercept this connection; only root can set the mark for that.
     let mark = rustix::process::geteuid().is_root().then_some(OWN_MARK);

@@ -5,32 +5,32 @@ mod problems;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use serde::Serialize;
 use service::config::read_file;
 
 use super::daemon_names;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{files, host};
-use crate::console;
 use crate::daemon;
-use crate::failure::CommandFailure;
 
 /// Reports what this host supports, and the errors in a configuration, each with its fix.
 ///
-/// With a configuration it reports all errors in the text. If there are none, it tests on this host
-/// what the configuration asks for: addresses, devices, routes and keys, and whether a proxy's
-/// servers answer. It changes nothing, and does not disturb what is running.
+/// With a configuration it reports all errors in the text. If there are none, it tests the settings
+/// on this host: addresses, devices, routes and keys, and whether a proxy's servers answer. It
+/// changes nothing, and does not disturb running services.
 ///
-/// The rights of a process depend on its user: run this as the user that the command is to run as.
+/// The rights of a process depend on its user: run this as the user that the configured command
+/// runs as.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder doctor --config /etc/sunder/office.toml\n\n\
-    Exit codes: 0 nothing is wrong (though there may be warnings), 1 something is, 2 no such file.\n\
-    docs/guides/operation.md explains the findings.")]
+#[command(after_help = "Example: sunder doctor --config /etc/sunder/office.toml\n\nExit codes: 0 \
+                        no errors (there may be warnings), 1 errors, 2 no such \
+                        file.\ndocs/guides/operation.md explains the findings.")]
 pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "FILE",
-        help = format!("A configuration of {}; its keys tell of which", daemon_names())
+        help = format!("A configuration of {}; its keys show of which", daemon_names())
     )]
     config: Option<PathBuf>,
 
@@ -69,9 +69,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         report.findings.iter().filter(|finding| finding.level == FindingSeverity::Error).count();
     match wrong {
         0 => Ok(()),
-        1 => Err(CommandFailure::Failed("one thing is wrong; its fix is beside it".into())),
+        1 => Err(CommandFailure::Failed("1 error was found; its fix is shown below it".into())),
         _ => Err(CommandFailure::Failed(format!(
-            "{wrong} things are wrong; the fix of each is beside it"
+            "{wrong} errors were found; the fix of each is shown below it"
         ))),
     }
 }
@@ -81,8 +81,8 @@ fn examine(path: &Path) -> Result<DoctorReport, CommandFailure> {
     let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let shown = path.display();
     let Some(daemon) = problems::daemon_of(&text) else {
-        let what = format!("{shown} has no setting of {}", daemon_names());
-        let fix = "begin with an example: sunder proxy --help, and so for the others";
+        let what = format!("{shown} has no key of {}", daemon_names());
+        let fix = "start from an example: sunder proxy --help, or the --help of the others";
         let findings = vec![CheckFinding::new(FindingSeverity::Error, "configuration", what, fix)];
         return Ok(DoctorReport { kind: None, findings });
     };
@@ -91,19 +91,19 @@ fn examine(path: &Path) -> Result<DoctorReport, CommandFailure> {
     if findings.is_empty() {
         findings.push(CheckFinding::ok(
             "configuration",
-            format!("{shown} is a configuration of sunder {kind}, without mistakes"),
+            format!("{shown} is a configuration of sunder {kind}, without errors"),
         ));
         findings.extend(files::keys(path, &text));
         findings.extend((daemon.findings)(&text, daemon::config_dir(path))?);
     } else {
         let what = format!(
-            "{shown} was taken for one of sunder {kind}; what it asks for was not tried yet"
+            "{shown} was read as a configuration of sunder {kind}; its settings are not tested yet"
         );
         findings.push(CheckFinding::new(
             FindingSeverity::Note,
             "configuration",
             what,
-            "run this again when it is right",
+            "correct the errors, then run this again",
         ));
     }
     Ok(DoctorReport { kind: Some(kind), findings })

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
+use console::CommandProgress;
 use serde::Serialize;
 use sharing::file::{PROTECTED_LEN, ShareFileDecodeError, ShareFileDecoder, SplitParameters};
 use sharing::locate::ShareErrorLocationError;
@@ -13,9 +15,6 @@ use sharing::tamper;
 use zeroize::Zeroizing;
 
 use crate::commands::split::scheme_name;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 use crate::share_files::input::{InputFile, is_dash};
 use crate::share_files::names::original_name;
 use crate::share_files::output::{self, OutputFile};
@@ -31,11 +30,11 @@ use crate::share_files::share::{FaultyFile, ShareFileReader, ShareFileSet};
 /// while enough shares agree. If two different files fit, none is written. An existing file is
 /// never overwritten.
 #[derive(clap::Args)]
-#[command(after_help = "Example: two of three shares give the file back
+#[command(after_help = "Example: two of three shares restore the file
   sunder join plan.pdf.1.share /mnt/usb/plan.pdf.3.share
 writes plan.pdf to the current directory.
-With --out - the file goes to standard output, each part after it was checked. If the exit code is
-not 0 then, what was written is incomplete.")]
+With --out -, the file is written to standard output, each part after it was checked. If the exit
+code is not 0, the output is incomplete.")]
 pub(crate) struct Arguments {
     /// The file to write; `-` is standard output [default: the shares' common NAME, in the current
     /// directory]
@@ -125,7 +124,7 @@ impl Arguments {
         if is_dash(path) {
             return Ok(());
         }
-        console::print_line(&format!("{file}: {bytes} bytes, all of them checked"))
+        console::print_line(&format!("{file}: {bytes} bytes, integrity verified"))
     }
 }
 
@@ -160,21 +159,21 @@ fn explain(error: &ShareFileDecodeError, position: u64, shares: &ShareFileSet) -
     let lost = shares.losses();
     CommandFailure::Refused(match error {
         ShareFileDecodeError::Tampered(_) => format!(
-            "a share was changed: from byte {position} on they do not join to what was split; give \
-             more shares, which shows the changed one, or unchanged copies{lost}"
+            "a share was changed: from byte {position} on, the shares do not join to what was \
+             split; give more shares, to find the changed one, or unchanged copies{lost}"
         ),
         ShareFileDecodeError::Locate(ShareErrorLocationError::Ambiguous { first, second }) => {
             format!(
-                "two different files fit from byte {position} on: one is joined from {}, another from \
-             {}; one of them was forged, and nothing here tells which; give only shares that you \
-             trust{lost}",
+                "two different files fit from byte {position} on: one is joined from {}, another \
+                 from {}; one of them was forged, and nothing shows which; give only shares that \
+                 you trust{lost}",
                 shares.names_of(first),
                 shares.names_of(second)
             )
         }
         ShareFileDecodeError::Locate(_) => format!(
-            "too many shares were changed: no choice of them joins to what was split from byte \
-             {position} on; give more shares{lost}"
+            "too many shares were changed: from byte {position} on, no choice of them joins to \
+             what was split; give more shares{lost}"
         ),
         ShareFileDecodeError::Shares(error) => {
             format!("the shares cannot be joined: {error}{lost}")

@@ -10,14 +10,13 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
+use console::CommandFailure;
+use console::CommandProgress;
 use lab::experiment::{self, ExperimentResults, ExperimentRunError};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError};
 use serde::Serialize;
 
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 use eavesdrop::CapturedSymbols;
 
 /// Runs experiments on emulated networks.
@@ -71,7 +70,7 @@ struct LabRunArguments {
     /// The directory for the results [default: lab-results/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begin no trial after so many minutes; the same command goes on where it stopped
+    /// Start no trial after this many minutes; the same command continues where it stopped
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
     /// Print the document of results.json on standard output instead of a table
@@ -196,8 +195,8 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let results = results.map_err(|error| stopped(&error, done))?;
     if results.invalid > 0 {
         console::warning(&format!(
-            "{} of {} trials are invalid (late_ms and missed in results.csv); leave this machine to it, or \
-             ask for lower rates",
+            "{} of {} trials are invalid (late_ms and missed in results.csv); run nothing else on \
+             this machine, or request lower rates",
             results.invalid,
             results.trials.len()
         ));
@@ -239,8 +238,11 @@ fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> CommandFai
         }
         SandboxError::Interrupted(signal) => {
             console::error(&match done {
-                0 => "interrupted before a trial was done".to_owned(),
-                _ => format!("interrupted; the same command goes on after trial {done} of {total}"),
+                0 => "interrupted before the first trial was finished".to_owned(),
+                _ => format!(
+                    "interrupted; the same command continues after trial {done} of \
+                              {total}"
+                ),
             });
             // The exit code that a shell reports for a command ended by a signal.
             exit(128 + signal)
@@ -268,7 +270,7 @@ fn clear_line() {
 
 /// Adds that finished trials are kept, if there are any.
 fn with_kept_trials(failure: CommandFailure, done: usize) -> CommandFailure {
-    if done > 0 { failure.and("what was done before is kept") } else { failure }
+    if done > 0 { failure.and("the finished trials are kept") } else { failure }
 }
 
 /// Whether the argument is a file, and not the name of a built-in experiment.
@@ -295,8 +297,8 @@ fn read(argument: &Path) -> Result<Experiment, CommandFailure> {
     let found = experiment::built_in().find(|(name, _)| argument.as_os_str() == *name);
     let Some((name, text)) = found else {
         return Err(CommandFailure::Usage(format!(
-            "there is no experiment {}; `sunder lab list` shows those that there are, and the name of a file \
-             ends in .toml",
+            "there is no experiment {}; `sunder lab list` shows all experiments, and the name of a \
+             file must end in .toml",
             argument.display()
         )));
     };
@@ -323,7 +325,7 @@ fn refuse_non_directory(path: &Path) -> Result<(), CommandFailure> {
 fn refuse_scratch(path: &Path) -> Result<(), CommandFailure> {
     if existing(path).is_some_and(|place| place.starts_with(sandbox::SCRATCH)) {
         return Err(CommandFailure::Usage(format!(
-            "{} is below {}, where experiments have their own files; choose another place",
+            "{} is below {}, where experiments store their own files; choose another place",
             path.display(),
             sandbox::SCRATCH
         )));

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use console::CommandFailure;
 use mix::proxy::{self, KEYS, MixProxy, MixProxyConfig};
 use serde::{Deserialize, Serialize};
 use service::config::{ConfigKeys, ConfigProblems};
@@ -18,21 +19,20 @@ use service::status::{ServiceStatus, name_of};
 use tracing::warn;
 
 use crate::checks::finding::CheckFinding;
-use crate::console;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
-use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("mix.toml");
 
-/// Keeps the mailboxes of groups whose members talk by `sunder chat`.
+/// Keeps the mailboxes of groups whose members use `sunder chat`.
 ///
-/// It learns who takes part in a round, and nothing of who wrote to whom, or whether anybody did,
-/// as long as it does not cooperate with a member of the group.
+/// It learns who takes part in a round, but not who wrote to whom, nor whether anyone did, as long
+/// as it does not cooperate with a member of the group.
 ///
-/// Stops on SIGINT or SIGTERM; members connect again to the next run, which goes on where this one
-/// was. Reads its configuration again on SIGHUP: groups that are new begin, and the log names what
-/// needs a restart. `sunder status` shows its state; `RUST_LOG=debug` logs each round.
+/// Stops on SIGINT or SIGTERM. The next run continues where this one stopped, and the members
+/// connect to it again. Reads its configuration again on SIGHUP: new groups start, and the log
+/// names the changed settings that need a restart. `sunder status` shows its state;
+/// `RUST_LOG=debug` logs each round.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -47,8 +47,8 @@ pub(crate) struct Mix;
 impl Daemon for Mix {
     const NAME: &'static str = "mix";
     const LEGEND: &'static str = "\
-For a proxy of mix-in-place, `took part` are the members of the last round: the anonymity set.
-`audits` are those in which an update was found wrong, or not checked, of all.";
+For a proxy of mix-in-place, `took part` is the number of members in the last round: the anonymity
+set. `audits` shows how many audits found an update wrong, or did not check it, of all audits.";
     type Status = MixServiceStatus;
 
     fn page(now: &MixServiceStatus, before: Option<&MixServiceStatus>) -> String {
@@ -126,7 +126,7 @@ async fn serve(path: PathBuf, config: MixProxyConfig) -> Result<(), CommandFailu
         async move {
             let settings = unchanged?.join(", ");
             if !settings.is_empty() {
-                warn!(%settings, "changed settings that are in force after a restart only");
+                warn!(%settings, "changed settings that take effect only after a restart");
             }
             Ok(())
         }

@@ -14,10 +14,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use console::CommandFailure;
 use model::{PlanRequest, PlanRequestError, ScheduleObjective, ScheduleRequirements};
 
-use crate::console;
-use crate::failure::CommandFailure;
 use answer::PlanAnswer;
 use channels::{NamedChannel, NamedRiskGroup, PlanChannels};
 use document::PlanDocument;

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use micss::client::MicssClient;
 use micss::config::{
     CLIENT_KEYS, ConnectionPoolConfig, MicssClientConfig, RemoteServerConfig, StreamChannelConfig,
@@ -19,14 +20,12 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use tun::route::KernelRoute;
 
+use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
-use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, StreamServiceStatus};
-use crate::console;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
-use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
@@ -105,7 +104,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 fn print_rules(config: &MicssClientConfig) -> Result<(), CommandFailure> {
-    let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
+    let nothing = "no interception is configured: set intercept, as in intercept = \"tcp dport \
+                   80\"";
     let intercept =
         config.intercept.as_ref().ok_or_else(|| CommandFailure::Usage(nothing.into()))?;
     match intercept.check() {
@@ -130,8 +130,8 @@ async fn carry(path: PathBuf, config: MicssClientConfig) -> Result<(), CommandFa
     print_listening(&client.local_addresses().map_err(failed)?, &purposes)?;
     for table in intercept::leftover_tables() {
         warn!(
-            "another proxy that was killed or could not start has left rules, and what they match is refused: \
-             start it again, or nft delete table inet {table}"
+            "another proxy that was killed or could not start has left rules, and connections that \
+             match them are refused: start it again, or nft delete table inet {table}"
         );
     }
     let handle = client.handle();
@@ -165,7 +165,7 @@ fn load(path: &Path) -> Result<MicssClientConfig, CommandFailure> {
         console::warning(&risk.message);
     }
     if let Some(directory) = &config.directory {
-        warn_of_exposed(&directory.key_files(&config.config_dir));
+        warn_of_exposed_keys(&directory.key_files(&config.config_dir));
     }
     Ok(config)
 }
@@ -223,21 +223,21 @@ fn risks(
         risks.extend(risks_of_uplinks(config));
     }
     risks.extend(open_to_all("SOCKS5", config.socks).map(|what| {
-        let fix = "set socks = \"127.0.0.1:1080\", or let a firewall admit only some";
+        let fix = "set socks = \"127.0.0.1:1080\", or restrict access with a firewall";
         risk("socks", what, fix)
     }));
     risks.extend(config.forwards.iter().filter_map(|forward| {
         let what = open_to_all(&format!("the forward to {}", forward.target), [forward.listen])?;
-        Some(risk("forward", what, "listen on 127.0.0.1, or let a firewall admit only some"))
+        Some(risk("forward", what, "listen on 127.0.0.1, or restrict access with a firewall"))
     }));
     if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_unprivileged_port()) {
         let what = format!(
-            "intercept_port {} is any user's to listen on, who so keeps the proxy from starting; what \
-             `intercept` matches is refused then",
+            "any user can listen on intercept_port {}, and so keep the proxy from starting; \
+             connections that `intercept` matches are then refused",
             intercept.port()
         );
-        let fix =
-            "leave intercept_port out, or choose one below 1024 that no service of this host has";
+        let fix = "leave intercept_port out, or choose a port below 1024 that no service of this host \
+             uses";
         risks.push(risk("intercept_port", what, fix));
     }
     if config.intercept.as_ref().is_some_and(|one| one.refused().is_none()) {
@@ -247,9 +247,9 @@ fn risks(
         risks.push(risk("intercept_refuse", what, fix));
     }
     if config.intercept.is_some() && intercept::lacks_ipv6() {
-        let what = "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so the packets of this host's \
-                    own connections by IPv6 that `intercept` matches are dropped";
-        let fix = "sysctl net.ipv6.conf.lo.disable_ipv6=0, or take IPv6 off all interfaces";
+        let what = "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so this host's own IPv6 \
+                    connections that `intercept` matches are dropped";
+        let fix = "sysctl net.ipv6.conf.lo.disable_ipv6=0, or disable IPv6 on all interfaces";
         risks.push(risk("intercept", what, fix));
     }
     risks
@@ -262,8 +262,8 @@ fn risk(subject: &str, what: impl Into<String>, fix: &str) -> CheckFinding {
 /// Such settings among the uplinks to peers in the directory.
 fn risks_of_uplinks(config: &MicssClientConfig) -> Vec<CheckFinding> {
     if config.uplinks.len() < 2 {
-        let what = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
-                    may be the same: whoever listens there reads everything";
+        let what = "directory: without two [[uplink]]s all channels to a peer leave by their \
+                    routes, which may be the same: an eavesdropper there reads everything";
         let fix = "add an [[uplink]] for each network that this host has";
         return vec![risk("uplink", what, fix)];
     }
@@ -274,7 +274,7 @@ fn risks_of_uplinks(config: &MicssClientConfig) -> Vec<CheckFinding> {
         device: own.device.as_deref(),
     });
     let shared = shared_route_warnings(&own.collect::<Vec<_>>(), |_| None).into_iter();
-    let fix = "give each another `device` or `source`, or leave one out";
+    let fix = "give each its own `device` or `source`, or leave one out";
     shared
         .map(|line| risk("uplink", format!("[[uplink]]s of the directory: {line}"), fix))
         .collect()
@@ -288,12 +288,12 @@ fn risks_of(
     let RemoteServerConfig { channels, threshold } = remote;
     let mut risks = Vec::new();
     if channels.len() == 1 {
-        let what = "there is one channel only: whoever listens on it reads everything";
+        let what = "there is only one channel: an eavesdropper on it reads everything";
         risks.push(risk("channels", what, "add a [[channel]] over another network"));
     }
     if *threshold == 1 && channels.len() > 1 {
-        let what = "threshold is 1: whoever listens on any one channel reads everything";
-        let fix = "set threshold = 2 or more, or leave it out: then all are needed";
+        let what = "threshold is 1: an eavesdropper on any one channel reads everything";
+        let fix = "set threshold = 2 or more, or leave it out: then all channels are needed";
         risks.push(risk("threshold", what, fix));
     }
     let shared =
@@ -365,9 +365,9 @@ mod tests {
         for (channels, socks, expected) in [
             (&[a, b, a][..], local, "channels 1 and 3 are both to 192.0.2.1"),
             (&[b, a, another_port], local, "channels 2 and 3 are both to 192.0.2.1"),
-            (&[a], local, "one channel only"),
-            (&[a, b], "0.0.0.0:1080", "SOCKS5 on 0.0.0.0:1080 is open"),
-            (&[a, b], "[::]:1080", "SOCKS5 on [::]:1080 is open"),
+            (&[a], local, "only one channel"),
+            (&[a, b], "0.0.0.0:1080", "anyone who can reach 0.0.0.0:1080 can use SOCKS5"),
+            (&[a, b], "[::]:1080", "anyone who can reach [::]:1080 can use SOCKS5"),
         ] {
             let risks = risks_of(channels, socks);
             assert!(matches!(&risks[..], [risk] if risk.message.contains(expected)), "{risks:?}");
@@ -375,7 +375,7 @@ mod tests {
         let forward = "[[forward]]\nlisten = \"0.0.0.0:8080\"\ntarget = \"localhost:80\"\n";
         let forward = format!("{forward}[[channel]]\n{a}\n[[channel]]\n{b}");
         let risks = risks(&MicssClientConfig::from_toml(&forward).unwrap(), |_| None);
-        let expected = "the forward to localhost:80 on 0.0.0.0:8080 is open to all";
+        let expected = "anyone who can reach 0.0.0.0:8080 can use the forward to localhost:80";
         assert!(matches!(&risks[..], [risk] if risk.message.contains(expected)), "{risks:?}");
     }
 }

@@ -10,6 +10,7 @@ mod page;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use console::CommandFailure;
 use keys::IdentitySecretKey;
 use keys::file::exposure;
 use quorum::node::{QuorumNodeConfig, QuorumNodeStatus};
@@ -17,17 +18,14 @@ use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
 use service::status::ServiceStatus;
 
-use crate::console;
 use crate::daemon;
-use crate::failure::CommandFailure;
-pub(crate) use init::make_key;
 
 pub(crate) use node::Quorum;
 
-/// RSA signatures by a group of 3f+1 servers, of which any f+1 sign and none has the key.
+/// RSA signatures by a group of 3f+1 servers. Any f+1 of them sign together; no server has the key.
 ///
-/// Any f servers learn nothing of the key and cannot sign. `openssl dgst -verify` verifies the
-/// signatures. A refresh moves the key to other servers. docs/guides/quorum.md shows how.
+/// Any f servers learn nothing about the key and cannot sign. `openssl dgst -verify` verifies the
+/// signatures. A refresh moves the key to other servers. docs/guides/quorum.md is the guide.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
@@ -58,7 +56,8 @@ enum QuorumCommand {
 
 /// Prints the public key of a server's identity, for the list of servers.
 ///
-/// The file has 64 hexadecimal digits; make one: (umask 077; openssl rand -hex 32 > identity.key).
+/// The file has 64 hexadecimal digits. To create one: (umask 077; openssl rand -hex 32 >
+/// identity.key).
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum identity /etc/sunder/office/identity.key")]
 struct QuorumIdentityArguments {
@@ -66,10 +65,10 @@ struct QuorumIdentityArguments {
     file: PathBuf,
 }
 
-/// Writes a backup of a server, which may run, to a new file.
+/// Writes a backup of a server to a new file. The server may be running.
 ///
-/// It has the shares encrypted, without the key that decrypts them, which stays in the store: it
-/// can be restored on this server until the epoch ends.
+/// The shares in the backup are encrypted. The key that decrypts them stays in the store, so the
+/// backup can be restored only on this server, and only until the epoch ends.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum backup --config office.toml backup")]
 struct QuorumBackupArguments {
@@ -80,7 +79,7 @@ struct QuorumBackupArguments {
     file: PathBuf,
 }
 
-/// Replaces the state of a stopped server by a backup of the same epoch.
+/// Replaces the state of a stopped server with a backup of the same epoch.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum restore --config office.toml backup")]
 struct QuorumRestoreArguments {
@@ -144,7 +143,10 @@ fn back_up(config: &QuorumNodeConfig, file: &Path) -> Result<(), CommandFailure>
     let epochs = epochs.map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let shown = file.display();
     console::print_line(&match epochs.last() {
-        Some(epoch) => format!("{shown}: the state of epoch {epoch}, for as long as it lasts"),
+        Some(epoch) => format!(
+            "{shown}: the state of epoch {epoch}; it can be restored until the \
+                                epoch ends"
+        ),
         None => format!("{shown}: a state without shares"),
     })
 }
@@ -154,7 +156,7 @@ fn identity(file: &Path) -> Result<(), CommandFailure> {
         IdentitySecretKey::read(file).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if let Some(error) = exposure(file) {
         let (what, fix) = (error.problem(), error.advice());
-        console::warning(&format!("key: {what}, and be this server: {fix}"));
+        console::warning(&format!("key: {what}, and so impersonate this server: {fix}"));
     }
     console::print_line(&key.public().to_string())
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use micss::config::{MicssServerConfig, SERVER_KEYS};
 use micss::server::MicssServer;
 use service::config::{ConfigKeys, ConfigProblems};
@@ -14,13 +15,11 @@ use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tokio::sync::oneshot;
 
+use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
-use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, StreamServiceStatus};
-use crate::console;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
-use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
@@ -94,7 +93,7 @@ fn load(path: &Path) -> Result<MicssServerConfig, CommandFailure> {
         console::warning(&risk.message);
     }
     if let Some(directory) = &config.directory {
-        warn_of_exposed(&directory.key_files(&config.config_dir));
+        warn_of_exposed_keys(&directory.key_files(&config.config_dir));
     }
     Ok(config)
 }
@@ -135,7 +134,7 @@ async fn serve(path: PathBuf, config: MicssServerConfig) -> Result<(), CommandFa
 fn open_listeners(config: &MicssServerConfig) -> Vec<CheckFinding> {
     let directory = config.directory.iter().flat_map(|directory| &directory.listen);
     let warning = |subject: &str, what: Option<String>| {
-        let fix = "let a firewall admit only those who are meant to come";
+        let fix = "restrict access with a firewall";
         what.map(|what| CheckFinding::new(FindingSeverity::Warning, subject, what, fix))
     };
     let streams = open_to_all("the server of streams", config.listen.iter().copied());
@@ -192,8 +191,12 @@ mod tests {
         };
         assert_eq!(risks("127.0.0.2"), "");
         let said = risks("192.0.2.1");
-        for what in ["the server of streams on 192.0.2.1:1", "the directory on 192.0.2.1:2"] {
-            assert!(said.contains(&format!("{what} is open to all")), "{said}");
+        for what in [
+            "192.0.2.1:1 can use the server of streams",
+            "192.0.2.1:2 can use the \
+                                                                   directory",
+        ] {
+            assert!(said.contains(&format!("anyone who can reach {what}")), "{said}");
         }
     }
 

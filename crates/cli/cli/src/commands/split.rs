@@ -4,15 +4,14 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use console::CommandFailure;
+use console::CommandProgress;
 use random::RandomGenerator;
 use serde::Serialize;
 use sharing::file::{HEADER_LEN, PROTECTED_LEN, ShareFileEncoder, SplitParameters};
 use sharing::{SecretSharingScheme, SharingParameters, tamper};
 use zeroize::Zeroizing;
 
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 use crate::share_files::input::{InputFile, is_dash};
 use crate::share_files::names::share_name;
 use crate::share_files::output::{self, OutputFile};
@@ -24,10 +23,10 @@ use crate::share_files::output::{self, OutputFile};
 /// than K and the attacker has read fewer than K. There is no key: an attacker who has K shares can
 /// create shares of any file.
 #[derive(clap::Args)]
-#[command(after_help = "Example: three shares, any two of which give the file back
+#[command(after_help = "Example: three shares, any two of which restore the file
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
 writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
-Keep them apart: any two of them give the file.")]
+Keep them apart: any two of them restore the file.")]
 pub(crate) struct Arguments {
     /// The number of shares that restore the file
     #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]

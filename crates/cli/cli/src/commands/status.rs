@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use console::CommandFailure;
 use keys::trusted::{TrustError, TrustedFolder};
 use serde::Serialize;
 use service::metrics::Exposition;
@@ -20,8 +21,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{DaemonStatus, LEGENDS, daemon_names};
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// Shows the daemons on this host, and the state of their channels.
 #[derive(clap::Args)]
@@ -170,14 +169,14 @@ impl FoundDaemons {
     fn answers(self) -> Result<Vec<DaemonStatus>, CommandFailure> {
         match (self.answers.is_empty(), self.silent.first()) {
             (false, _) => Ok(self.answers),
-            (true, None) => Err(nothing("there is no socket of a daemon")),
-            (true, Some(silent)) => Err(nothing(&format!("nobody answers: {silent}"))),
+            (true, None) => Err(nothing("there is no status socket")),
+            (true, Some(silent)) => Err(nothing(&format!("none answers: {silent}"))),
         }
     }
 }
 
 fn nothing(why: &str) -> CommandFailure {
-    CommandFailure::Failed(format!("nothing runs here: {why}"))
+    CommandFailure::Failed(format!("no daemon runs here: {why}"))
 }
 
 /// The daemons that answer.
@@ -246,20 +245,22 @@ async fn ask(path: &Path, folder: &TrustedFolder) -> Result<DaemonStatus, String
     let shown = path.display();
     let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => {
-            format!(
-                "it does not run, and was killed: {shown} is left; start it again, or rm {shown}"
-            )
+            format!("it was killed, and has left {shown}; start it again, or rm {shown}")
         }
         _ => format!("{shown} does not answer: {error}"),
     })?;
     let broken = |error: std::io::Error| format!("{shown} does not answer: {error}");
     let user = stream.peer_cred().map_err(broken)?.uid();
     if !folder.trusts(user) {
-        return Err(format!("user {user} answers at {shown}, which is not believed: rm {shown}"));
+        return Err(format!("user {user} answers at {shown}, and is not trusted: rm {shown}"));
     }
     let mut text = String::new();
     stream.take(MAX_ANSWER_LEN).read_to_string(&mut text).await.map_err(broken)?;
-    let unknown = |_| "its answer is not one of this version: install the same for both".to_owned();
+    let unknown = |_| {
+        "it has another version than this command: install the same version for \
+                       both"
+            .to_owned()
+    };
     let mut status: DaemonStatus = serde_json::from_str(&text).map_err(unknown)?;
     status.take_name_of(path);
     Ok(status)

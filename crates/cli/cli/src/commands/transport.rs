@@ -14,19 +14,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
+use console::CommandFailure;
 use keys::file::exposure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use transport::{ConnectionSecurity, Error, PeerKeyPolicy, TransportChoice, random_identity};
-
-use crate::console;
-use crate::failure::CommandFailure;
 
 pub(super) use relay::Relay;
 
 /// Sends files to another host over the transport that is expected to be the fastest.
 ///
-/// Both ends prove their keys, and everything is encrypted, unless --insecure says otherwise. A
-/// file whose connection breaks goes on where it was, and its digest is checked at the end.
+/// Both ends prove their keys, and everything is encrypted, unless --insecure is given. After a
+/// break the transfer resumes where it stopped. The digest of the file is checked at the end.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
@@ -67,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
     if let Some(error) = exposure(path) {
         let (what, fix) = (error.problem(), error.advice());
-        console::warning(&format!("identity: {what}, and pass for you: {fix}"));
+        console::warning(&format!("identity: {what}, and so impersonate you: {fix}"));
     }
     IdentitySecretKey::read(path).map_err(|error| CommandFailure::Usage(error.to_string()))
 }
@@ -117,7 +115,7 @@ pub(super) fn reachable(address: SocketAddr) -> Option<SocketAddr> {
     Some((ip, address.port()).into())
 }
 
-/// What an error of the crate is here.
+/// Converts an error of the crate to a failure of the command.
 pub(super) fn failed(error: &Error) -> CommandFailure {
     let message = error.to_string();
     match error {

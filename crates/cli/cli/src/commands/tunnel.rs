@@ -6,6 +6,7 @@ mod page;
 
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use keys::SharedKey;
 use keys::file::exposure;
 use remicss::IpTunnel as Running;
@@ -19,9 +20,7 @@ use tun::route::KernelRoute;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
-use crate::console;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
-use crate::failure::CommandFailure;
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
@@ -141,7 +140,7 @@ fn read_key(config: &Path, key: &Path) -> Result<SharedKey, CommandFailure> {
 /// A warning if other users can read or replace the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
     let error = exposure(&key_path(config, key))?;
-    Some(format!("key: {}, and be your peer: {}", error.problem(), error.advice()))
+    Some(format!("key: {}, and so impersonate your peer: {}", error.problem(), error.advice()))
 }
 
 fn key_path(config: &Path, key: &Path) -> PathBuf {
@@ -158,24 +157,31 @@ fn risks(
         risks.push(CheckFinding::new(FindingSeverity::Warning, subject, what, fix));
     };
     if config.min_threshold == 1 {
-        let (are, as_when) =
-            if config.kappa < 2.0 { ("are", "") } else { ("may be", ", as when channels fail") };
+        let (are, as_when) = if config.kappa < 2.0 {
+            ("are", "")
+        } else {
+            (
+                "may be",
+                ", for example when channels \
+                                                                     fail",
+            )
+        };
         let what = format!(
-            "min_threshold is 1: packets {are} sent in the clear{as_when}, and whoever listens on one \
-             channel reads those"
+            "min_threshold is 1: packets {are} sent in the clear{as_when}, and an eavesdropper on \
+             one channel reads them"
         );
         add("min_threshold", what, "set min_threshold = 2, with kappa = 2 or more");
     }
     if config.allowed.is_empty() {
-        let what = "addresses and routes are empty: nothing that the peer sends is passed on, unless \
+        let what = "addresses and routes are empty: all packets of the peer are dropped, unless \
                     `allowed` names its networks";
         let fix = "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]";
         add("allowed", what.into(), fix);
     }
     if config.min_channels == 1 && config.channels.len() > 1 {
-        let what = "min_channels is 1: whoever is on one channel, and can cut the others while the \
-                    tunnel begins, makes and changes packets";
-        add("min_channels", what.into(), "leave min_channels out: then all are needed");
+        let what = "min_channels is 1: an attacker on one channel who can cut the others while the \
+                    tunnel starts can forge and change packets";
+        add("min_channels", what.into(), "leave min_channels out: then all channels are needed");
     }
     let uplink = |channel| uplink(config.end, channel);
     for line in
@@ -184,7 +190,7 @@ fn risks(
         add("channels", line, SHARED_FIX);
     }
     if !config.tamper_code {
-        let what = "tamper_code is off: whoever changes one channel changes packets unnoticed";
+        let what = "tamper_code is off: an attacker on one channel can change packets unnoticed";
         add("tamper_code", what.into(), "leave tamper_code out, at both ends");
     }
     risks
@@ -247,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hardly_anybody_wants_is_named() {
+    fn risky_tunnel_settings_are_named() {
         let named = |text: &str| {
             let risks = risks(&TunnelConfig::from_toml(text).unwrap(), |_| None).into_iter();
             risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
@@ -258,14 +264,14 @@ mod tests {
         };
         is_named(&CLIENT.replace("kappa = 2", "kappa = 1"), "packets are sent in the clear, and");
         let floor = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1");
-        is_named(&floor, "packets may be sent in the clear, as when channels fail");
+        is_named(&floor, "packets may be sent in the clear, for example when channels fail");
         is_named(
             &CLIENT.replace("kappa = 2", "kappa = 2\ntamper_code = false"),
             "tamper_code is off",
         );
 
         let one = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1\nmin_channels = 1");
-        is_named(&one, "min_channels is 1: whoever is on one channel");
+        is_named(&one, "min_channels is 1: an attacker on one channel");
 
         let same_device = CLIENT.replace("wwan0", "wlan0");
         is_named(&same_device, "channels 2 and 3 are both on wlan0");

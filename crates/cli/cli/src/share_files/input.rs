@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::CommandFailure;
+use console::CommandFailure;
 
 /// An open file, or standard input.
 pub(crate) struct InputFile {

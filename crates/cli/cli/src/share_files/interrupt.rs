@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::signals;
+use console::signals;
 
 /// The files to remove. `None` before the first of them.
 static TEMPORARY_FILES: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);

@@ -9,10 +9,10 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use tempfile::TempPath;
 
 use super::interrupt;
-use crate::failure::CommandFailure;
 
 /// An incomplete file. Only its owner can read and write it.
 pub(crate) struct OutputFile {
@@ -65,7 +65,7 @@ impl OutputFile {
 }
 
 /// Gives complete files their names, after all of them are on the disk. Afterwards either all or
-/// none exist, unless the machine stops or the command is killed (`SIGKILL`) in between. Another
+/// none exist, unless the host stops or the command is killed (`SIGKILL`) in between. Another
 /// signal during this call ends the command after it.
 ///
 /// # Errors
@@ -119,11 +119,11 @@ fn exists(path: &Path) -> CommandFailure {
 fn creation_failure(path: &Path, error: &io::Error) -> CommandFailure {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
-            "no such directory: {}; make it first, or choose another place with --out",
+            "no such directory: {}; create it first, or choose another place with --out",
             directory_of(path).display()
         )),
         ErrorKind::InvalidFilename => CommandFailure::Usage(format!(
-            "{} is too long a name for a file; choose another with --out",
+            "the file name {} is too long; choose another one with --out",
             path.display()
         )),
         _ => CommandFailure::writing(path, error),

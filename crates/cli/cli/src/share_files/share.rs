@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use console::CommandFailure;
 use serde::Serialize;
 use sharing::file::{
     HEADER_LEN, PROTECTED_LEN, ShareFileHeader, SplitParameters, SplitSelectionError, select_split,
@@ -11,7 +12,6 @@ use sharing::file::{
 use zeroize::Zeroizing;
 
 use super::input::InputFile;
-use crate::failure::CommandFailure;
 
 /// A faulty file.
 #[derive(Serialize)]
@@ -127,7 +127,7 @@ impl ShareFileSet {
         let advice = format!("give {} more", needed - found);
         let losses = self.losses();
         Err(CommandFailure::Refused(format!(
-            "too few shares are whole: {found} of the {needed} that are needed; {advice}{losses}"
+            "too few shares are intact: {found} of the {needed} that are needed; {advice}{losses}"
         )))
     }
 }
@@ -185,7 +185,7 @@ impl ShareFileReader {
     pub(crate) fn read(&mut self, len: usize, position: u64) {
         self.lost = match self.input.fill(&mut self.buffer[..len]) {
             Ok(count) if count == len => None,
-            Ok(_) => Some(format!("cut off: what it has from byte {position} on is missing")),
+            Ok(_) => Some(format!("truncated: its data from byte {position} on is missing")),
             Err(error) => Some(cannot_be_read(&error)),
         };
     }
@@ -194,7 +194,7 @@ impl ShareFileReader {
     pub(crate) fn read_end(&mut self) {
         self.lost = match self.input.fill(&mut [0]) {
             Ok(0) => None,
-            Ok(_) => Some("changed: it goes on after its end".into()),
+            Ok(_) => Some("changed: it continues after its end".into()),
             Err(error) => Some(cannot_be_read(&error)),
         };
     }
@@ -254,7 +254,8 @@ fn explain(
         SplitSelectionError::Duplicate(x) => {
             let names = names(files.iter().filter(|file| file.x() == x));
             format!(
-                "{names} both say that they are share {x}: copies, or changed; give one of them"
+                "{names} both claim to be share {x}: they are copies, or one was changed; give \
+                 only one of them"
             )
         }
         SplitSelectionError::MixedSplits { majority: Some(split) } => {
@@ -265,8 +266,8 @@ fn explain(
             )
         }
         SplitSelectionError::MixedSplits { majority: None } => format!(
-            "the shares do not belong together: {}; nothing here tells which are the true ones; \
-             give enough shares of one split, and no others",
+            "the shares do not belong together: {}; nothing shows which are genuine; give enough \
+             shares of one split, and no others",
             groups(files)
         ),
     };

@@ -86,7 +86,7 @@ impl Running {
     /// The arguments of the command for the other party, which the next line has.
     fn others_command(&mut self) -> String {
         let line = self.line();
-        let arguments = line.strip_prefix("note: the other party: sunder compute ");
+        let arguments = line.strip_prefix("note: run this at the other party: sunder compute ");
         arguments.unwrap_or_else(|| panic!("{line}")).to_owned()
     }
 
@@ -237,7 +237,7 @@ fn only_a_circuit_of_its_own_output_is_repeated() {
     for (circuit, said) in [
         ("mincut:2", "as long as the evaluator's input"),
         ("aes128:0", "at least once"),
-        ("aes128:x", "how many times"),
+        ("aes128:x", "the number of repetitions"),
     ] {
         let info =
             Command::new(env!("CARGO_BIN_EXE_sunder")).args(["circuit", "info", circuit]).output();
@@ -318,7 +318,7 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         ("--circuit no-such --input 00", "neither a file nor one of"),
         ("--circuit sha256 --input-file /no/such/file", "No such file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
-        ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "nothing is garbled"),
+        ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "which garbles nothing"),
         ("--circuit aes128", "--input"),
         ("--circuit bad.txt --input 00", "bad.txt"),
         ("--circuit and.txt --input 02", "more bits than the 1"),
@@ -364,7 +364,11 @@ fn a_party_that_computes_fewer_times_ends_the_other_one() {
     let [garbler, evaluator] = both(&words(file), &words(&format!("{file} --repeat 2")));
     assert_eq!(garbler.output(), "01");
     assert_eq!(evaluator.code, 1);
-    assert!(evaluator.error().contains("is --repeat the same there?"), "{}", evaluator.errors);
+    assert!(
+        evaluator.error().contains("does the other party use the same --repeat?"),
+        "{}",
+        evaluator.errors
+    );
 }
 
 #[test]
@@ -403,7 +407,7 @@ fn every_transport_carries_a_computation() {
         );
         let garbler = Running::start(place.path(), &words(&arguments)).end();
         assert_eq!((garbler.output(), evaluator.end().output()), (ENCRYPTED, ENCRYPTED));
-        let explained = format!("note: {transport}: as the command says");
+        let explained = format!("note: {transport}: as --transport says");
         assert!(garbler.errors.contains(&explained), "{}", garbler.errors);
     }
 }
@@ -465,7 +469,7 @@ fn a_party_that_is_stopped_tells_the_other() {
             let mut stopped = Running::start(place.path(), &words(&stopped));
             assert!(stopped.line().contains("without encryption"));
             // It is connected.
-            assert!(stopped.line().contains("as the command says"));
+            assert!(stopped.line().contains("as --transport says"));
             // Not SIGINT, which is ignored if the tests run in the background.
             kill_process(Pid::from_child(&stopped.child), Signal::TERM).unwrap();
             let [stopped, waiting] = [stopped, waiting].map(Running::end);

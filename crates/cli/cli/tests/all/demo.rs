@@ -213,7 +213,7 @@ fn what_cannot_be_signed_is_refused_in_one_line() {
     for (arguments, expected) in [
         (["--file", name(missing)], "No such file"),
         (["--file", name(long.path())], "more than 1048576 bytes"),
-        (["--eavesdrop", "all"], "sunder demo channels"),
+        (["--eavesdrop", "all"], "--eavesdrop is not for sunder demo sign"),
     ] {
         let output = demo(&[&["sign"][..], &arguments].concat());
         let message = String::from_utf8(output.stderr).unwrap();

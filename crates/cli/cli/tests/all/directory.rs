@@ -129,7 +129,10 @@ fn peers_are_learnt_and_refreshed() {
         let port = peer(1, &["127.0.0.1:6522", "198.51.100.1:6522"], |reply| reply);
         let public = format!("public_key = \"{}\"", IdentitySecretKey::new(&[1; 32]).public());
         let proxy = Proxy::new(port, if scheme == "hmac" { SHARED } else { &public });
-        assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
+        assert_eq!(
+            proxy.succeed("refresh"),
+            "no addresses were learnt yet: name the peers to ask\n"
+        );
         let reached = "127.0.0.1 is reached at 127.0.0.1:6522, 198.51.100.1:6522";
         assert_eq!(proxy.succeed("refresh 127.0.0.1"), format!("{reached}\n"));
         assert_eq!(proxy.succeed("refresh"), format!("{reached}, as before\n"));
@@ -141,7 +144,10 @@ fn peers_are_learnt_and_refreshed() {
             message.contains("added by hand") && message.contains("sunder directory remove"),
             "{message}"
         );
-        assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
+        assert_eq!(
+            proxy.succeed("refresh"),
+            "no addresses were learnt yet: name the peers to ask\n"
+        );
         assert_eq!(proxy.document()[0]["addresses"], json!(["127.0.0.1:9", "127.0.0.2:9"]));
     }
 }
@@ -149,10 +155,10 @@ fn peers_are_learnt_and_refreshed() {
 #[test]
 fn an_unverified_answer_is_refused() {
     for (key, addresses, place, expected) in [
-        (2, "127.0.0.1:1", None, "not proven"),
+        (2, "127.0.0.1:1", None, "not authentic"),
         (1, "127.0.0.2:1", None, "127.0.0.1 is not among its addresses"),
-        (1, "127.0.0.1:1", Some(44), "not proven"),
-        (1, "127.0.0.1:1", Some(70), "not proven"),
+        (1, "127.0.0.1:1", Some(44), "not authentic"),
+        (1, "127.0.0.1:1", Some(70), "not authentic"),
     ] {
         let port = peer(key, &[addresses], move |mut reply| {
             if let Some(place) = place {

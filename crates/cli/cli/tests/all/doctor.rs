@@ -46,7 +46,7 @@ fn five_mistakes_are_named_with_their_lines() {
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         ("error    line 2, sock: unknown key `sock`", "write `socks`"),
-        ("error    line 3, threshold: threshold = 5", "give 1 to as many as there are channels"),
+        ("error    line 3, threshold: threshold = 5", "give 1 to the number of channels"),
         ("error    line 4, max_streams: invalid type: string \"many\"", "max_streams = 4096"),
         (
             "error    line 7, channel 1, server: invalid socket address",
@@ -61,7 +61,7 @@ fn five_mistakes_are_named_with_their_lines() {
         assert!(lines[1].starts_with("         fix: ") && lines[1].contains(fix), "{fix}: {said}");
     }
     let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error, "error: 5 things are wrong; the fix of each is beside it\n");
+    assert_eq!(error, "error: 5 errors were found; the fix of each is shown below it\n");
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -101,7 +101,7 @@ fn the_host_is_looked_at_without_a_configuration() {
         "open files",
         "random source",
         "processor",
-        "ways out",
+        "uplinks",
         "status directory",
     ] {
         assert_eq!(about(&report, subject).len(), 1, "{subject}: {report:#}");
@@ -157,7 +157,7 @@ fn servers_are_told_from_others() {
     for (number, level, message) in [
         (1, "ok", "answers after"),
         (2, "error", "refuses the connection"),
-        (3, "error", "is no sunder serve"),
+        (3, "error", "is not sunder serve"),
     ] {
         let [channel] = about(&found, &format!("channel {number}"))[..] else {
             panic!("{found:#}")
@@ -170,7 +170,7 @@ fn servers_are_told_from_others() {
     let found = report(&serve);
     let [listen] = about(&found, "listen 1")[..] else { panic!("{found:#}") };
     assert_eq!(listen["level"], "ok", "{listen}");
-    assert!(listen["message"].as_str().unwrap().contains("a sunder serve that is running"));
+    assert!(listen["message"].as_str().unwrap().contains("a running sunder serve"));
 }
 
 #[test]

@@ -144,10 +144,11 @@ fn file_exists(span: &str, files: &[PathBuf]) -> bool {
 fn item_exists(span: &str) -> bool {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
     let mut names = span.split("::");
-    let mut folder = root().join("crates").join(names.next().unwrap()).join("src");
-    if !span.contains("::") || !span.chars().all(is_path) || !folder.exists() {
+    let Some(mut folder) = crate_folder(names.next().unwrap()) else { return true };
+    if !span.contains("::") || !span.chars().all(is_path) {
         return true;
     }
+    folder.push("src");
     let mut source = fs::read_to_string(folder.join("lib.rs")).unwrap_or_default();
     for name in names {
         let Ok(module) = fs::read_to_string(folder.join(name).with_extension("rs")) else {
@@ -159,6 +160,12 @@ fn item_exists(span: &str) -> bool {
         folder.push(name);
     }
     true
+}
+
+/// The folder of the crate with this name, if there is one.
+fn crate_folder(name: &str) -> Option<PathBuf> {
+    let mut groups = fs::read_dir(root().join("crates")).unwrap().map(Result::unwrap);
+    groups.find_map(|group| Some(group.path().join(name)).filter(|path| path.join("src").exists()))
 }
 
 /// The files below a directory, relative to it, without those that are built or hidden.

@@ -273,7 +273,7 @@ fn an_interrupted_run_resumes_and_leaves_no_processes() {
         );
         return;
     }
-    let said = "error: interrupted; the same command goes on after trial 1 of 6\n";
+    let said = "error: interrupted; the same command continues after trial 1 of 6\n";
     interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap(), Some(130), said);
 }
 
@@ -289,7 +289,7 @@ fn a_killed_sandbox_leaves_no_processes() {
         let inside = fs::read_to_string(children).unwrap();
         kill_process(Pid::from_raw(inside.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     };
-    let said = "error: the sandbox was killed (signal 9, perhaps for want of memory); what was done before is \
-                kept\n";
+    let said = "error: the sandbox was killed (signal 9, perhaps for want of memory); the finished \
+                trials are kept\n";
     interrupted(kill, Some(1), said);
 }

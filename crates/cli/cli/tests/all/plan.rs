@@ -197,13 +197,12 @@ fn the_example_of_the_help_runs() {
 #[test]
 fn the_default_output_is_a_table() {
     let asked = "--kappa 1.5 --mu 2 --objective privacy --full-rate";
-    let expected = "\
-Least risk: 1 in 7.538 symbols is read, with kappa 1.5, mu 2, the full rate
+    let expected = "Least risk: 1 in 7.538 symbols is read, with kappa 1.5, mu 2, the full rate
 
   risk   0.1327     1 in 7.538
   loss   0.5949 %   1 in 168
-  delay  5.863 ms   of what is sent
-         5.866 ms   of what arrives
+  delay  5.863 ms   over all symbols
+         5.866 ms   over the symbols that arrive
   rate   60 Mbit/s
   kappa  1.5
   mu     2
@@ -277,13 +276,13 @@ fn plots_are_written_once() {
 #[test]
 fn infeasible_bounds_are_reported() {
     for (asked, expected) in [
-        ("--max-risk 0.001", "--max-risk 0.001 cannot be kept"),
+        ("--max-risk 0.001", "--max-risk 0.001 cannot be met"),
         ("--max-risk 0.001", "the least risk is 0.006"),
         ("--kappa 1.5 --mu 2 --max-loss 0.001", "the least loss is 0.002674"),
         ("--max-delay 1", "the least delay is 2.5 ms"),
-        ("--mu 2 --min-rate 70", "--min-rate 70 cannot be kept"),
+        ("--mu 2 --min-rate 70", "--min-rate 70 cannot be met"),
         ("--mu 2 --min-rate 70", "the highest rate is 60 Mbit/s"),
-        ("--min-rate 100 --max-risk 0.01", "--max-risk 0.01 cannot be kept"),
+        ("--min-rate 100 --max-risk 0.01", "--max-risk 0.01 cannot be met"),
     ] {
         let said = refused(&format!("{MIXED} {asked}"));
         assert!(said.contains(expected), "{said}");
@@ -316,7 +315,7 @@ fn wrong_options_are_refused_in_one_line() {
         ("--channel z=0,l=0,d=0,r=1,x=2", "x is unknown"),
         ("--channel z=0,z=0,l=0,d=0,r=1", "z is given twice"),
         ("--channel z", "\"z\" is not KEY=VALUE"),
-        ("--channel z=0,l=0,d=0,r=1,name=", "is no name"),
+        ("--channel z=0,l=0,d=0,r=1,name=", "is not a valid name"),
         ("--channel z=0,l=0,d=0,r=1,name=2 --channel z=0,l=0,d=0,r=1", "two channels are named 2"),
         ("--channels x.toml --channel z=0,l=0,d=0,r=1", "cannot be used with"),
         ("--channels /no/such/file", "no such file: /no/such/file"),
@@ -367,7 +366,7 @@ fn wrong_files_are_refused_in_one_line() {
         ("[[channel]]\nz = \"a\"\nl = 0\nd = 1\nr = 1\n", "line 2: z: invalid type"),
         ("[[channel]]\nz = nan\nl = 0\nd = 1\nr = 1\n", "risk z = NaN"),
         ("[[channel]]\nz = 0\nl = 1\nd = 1\nr = 1\n", "loss l = 1"),
-        ("[[channel]]\nname = \"a,b\"\nz = 0\nl = 0\nd = 1\nr = 1\n", "is no name"),
+        ("[[channel]]\nname = \"a,b\"\nz = 0\nl = 0\nd = 1\nr = 1\n", "is not a valid name"),
         ("[[chanel]]\nz = 0\n", "unknown field `chanel`"),
         (&[FILE, "[[group]]\nchannels = [\"a\"]\nz = 0\n"].concat(), "missing field `loss`"),
         (&[FILE, FILE].concat(), "two channels are named fibre"),

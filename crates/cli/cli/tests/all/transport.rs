@@ -126,7 +126,7 @@ fn wrong_keys_and_names_are_refused_in_one_line() {
     let mut receiver = Receiver::start(to.path(), &[]);
     let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
     assert_eq!(code, 1);
-    assert!(error.contains("a is there already; send it under another name"), "{error}");
+    assert!(error.contains("a already exists; send it under another name"), "{error}");
     assert_eq!(fs::read(to.path().join("a")).unwrap(), b"old");
     // The key of somebody else.
     receiver.options[1] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".into();
@@ -202,7 +202,7 @@ fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
     let output = sending.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("the same command goes on where this was"), "{said}");
+    assert!(said.contains("the same command resumes where this one stopped"), "{said}");
     // Another receiver, another sender; one more break.
     let receiver = Receiver::start(to.path(), &[]);
     let address = cutting_forwarder(receiver.address.clone(), 1, 4_000_000);
@@ -264,7 +264,7 @@ fn two_hosts_meet_at_a_relay() {
     let (code, error) =
         failed(&receiver.send_to(&receiver.address, from.path(), "a", &["--transport", "quic"]));
     assert_eq!(code, 2);
-    assert!(error.contains("a relay passes on the bytes of one TCP connection"), "{error}");
+    assert!(error.contains("a relay forwards only TCP connections"), "{error}");
     let status = |format: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["status", format]).env("RUNTIME_DIRECTORY", sockets.path());

@@ -30,7 +30,7 @@ pub(crate) fn new_streams_wait_if_configured() {
         until("it is served", || second.bytes() > 0);
         wait_for_more(&download);
     });
-    let waited = "wait for up to 60 s, new ones wait as well";
+    let waited = "wait for up to 60 s, new streams wait as well";
     assert!(testbed.log(End::Client).contains(waited), "{}", testbed.log(End::Client));
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn streams_continue_with_two_of_three_channels() {
     wait_for_more(&testbed.download());
     wait_for_more(&download);
     let log = testbed.log(End::Client);
-    assert!(log.contains("streams go on without it, and 0 more may be lost"), "{log}");
+    assert!(log.contains("streams continue without it, and 0 more may be lost"), "{log}");
 }
 
 /// Its connections end on all channels.

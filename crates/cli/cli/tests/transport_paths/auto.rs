@@ -76,7 +76,7 @@ pub(crate) fn blocked() {
     assert_eq!(transport(&succeeded(&output)), ("tcp", 2));
     let said = String::from_utf8_lossy(&output.stderr);
     // On a busy machine it may have been slow before.
-    let reasons = ["nothing has come from the receiver by ", ": continuing by tcp"];
+    let reasons = ["nothing has arrived from the receiver over ", ": continuing by tcp"];
     assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
 }

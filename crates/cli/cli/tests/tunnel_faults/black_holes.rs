@@ -89,8 +89,8 @@ impl Hole {
                 assert_eq!(status.former_mtu, is_hole.then_some(1500));
                 assert_eq!(status.black_hole_s.is_some(), is_hole);
                 let line = format!(
-                    "channel {}: packets of 1500 bytes do not arrive any more, and shorter ones do: the \
-                     path's MTU is searched, and 1280 used meanwhile",
+                    "channel {}: packets of 1500 bytes no longer arrive, but shorter ones do: \
+                     searching for the path's MTU, using 1280 meanwhile",
                     channel + 1
                 );
                 assert_eq!(pair.log(end).contains(&line), is_hole, "{}", pair.log(end));

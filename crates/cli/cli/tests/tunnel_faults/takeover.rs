@@ -268,7 +268,7 @@ pub(crate) fn faster_copies_do_not_redirect_a_channel() {
             pair.wait_for_line(
                 "server",
                 "WARN",
-                "somebody reads this channel and sends on what they catch",
+                "somebody reads this channel and resends captured datagrams",
             );
             until("it is challenged", || !relay.received_copies().is_empty());
         } else {
@@ -315,7 +315,7 @@ pub(crate) fn only_a_roaming_client_may_change_its_address() {
         } else {
             pair.wait_for_states("server", 2, ["down", "down"]);
             assert!(pair.status("server").channels[2].wrong_source > 0);
-            pair.wait_for_line("server", "WARN", "has another address now (see `roaming`)");
+            pair.wait_for_line("server", "WARN", "address has changed (see `roaming`)");
         }
         let own = pair.network().address("attacker", "f").unwrap();
         let peer = pair.status("server").channels[2].peer.clone().unwrap();

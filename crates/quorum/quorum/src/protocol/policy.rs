@@ -1,5 +1,6 @@
 //! Which messages a server may sign.
 
+use base16ct::HexDisplay;
 use sha2::{Digest, Sha256};
 
 use super::group::HEADER_MAGIC;
@@ -10,7 +11,7 @@ use super::signing::MAX_MESSAGE_LEN;
 pub struct MessageDigest(pub [u8; 32]);
 
 impl MessageDigest {
-    /// That of a message.
+    /// The digest of a message.
     pub fn of(message: &[u8]) -> Self {
         Self(Sha256::digest(message).into())
     }
@@ -18,20 +19,21 @@ impl MessageDigest {
 
 impl std::fmt::Display for MessageDigest {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        write!(out, "{:x}", HexDisplay(&self.0))
     }
 }
 
-/// A rule of a server's configuration: messages that it allows are signed without being registered.
+/// A rule of a server's configuration. The server signs messages that match, even if they are not
+/// registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningRule {
-    /// The first bytes of the messages. Not empty.
+    /// The prefix that the messages must have. Not empty.
     pub prefix: Vec<u8>,
-    /// The largest length of a message, in bytes, the prefix included.
+    /// The largest length of a message in bytes, including the prefix.
     pub max_len: usize,
 }
 
-/// Why a user's message is not signed or registered.
+/// Why a user's message is neither signed nor registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageRefusal {
     /// It is too long.
@@ -39,7 +41,7 @@ pub enum MessageRefusal {
         "the message has more than {MAX_MESSAGE_LEN} bytes: sign a file with its SHA-256 instead"
     )]
     TooLong,
-    /// It is a header.
+    /// It begins like a header.
     #[error("the message begins like a header of a group, which only the servers themselves sign")]
     Header,
     /// It is not registered, and no rule allows it.
@@ -53,7 +55,7 @@ pub enum MessageRefusal {
 /// Checks that a user's message may be registered.
 ///
 /// # Errors
-/// When it is too long, or a header.
+/// If it is too long, or begins like a header.
 pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
     if message.len() > MAX_MESSAGE_LEN {
         return Err(MessageRefusal::TooLong);
@@ -64,10 +66,10 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
     Ok(())
 }
 
-/// Checks that a user's message may be signed: it is registered, or a rule allows it.
+/// Checks that a user's message may be signed, because it is registered or a rule allows it.
 ///
 /// # Errors
-/// When it may not be signed.
+/// If it may not be signed.
 pub fn check_signable(
     message: &[u8],
     rules: &[SigningRule],
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_long_messages_are_refused_whatever_the_rules_are() {
+    fn headers_and_long_messages_are_rejected_despite_signing_rules() {
         let rules = [SigningRule { prefix: b"SNDR".to_vec(), max_len: usize::MAX }];
         let header = [&HEADER_MAGIC[..], b"..."].concat();
         assert_eq!(check_signable(&header, &rules, true), Err(MessageRefusal::Header));

@@ -1,8 +1,9 @@
-//! Encodings: integers are big-endian, lengths precede what they count. Every parser here is total:
-//! it returns an error for any bytes that are not the one encoding of a value.
+//! Encodings. Integers are big-endian, and a length precedes what it counts. Every parser accepts
+//! any bytes, and returns an error unless they are the canonical encoding of a value.
 
 use std::fmt;
 
+use base16ct::HexDisplay;
 use sha2::{Digest as _, Sha256};
 
 use super::combination::{Label, ServerIndex};
@@ -29,7 +30,7 @@ impl Sha256Digest {
 
 impl fmt::Debug for Sha256Digest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        write!(out, "{:x}", HexDisplay(&self.0))
     }
 }
 
@@ -39,7 +40,7 @@ impl fmt::Display for Sha256Digest {
     }
 }
 
-/// Reads fields from the front of bytes.
+/// Reads fields from the front of a byte slice.
 pub(crate) struct QuorumWireReader<'a> {
     rest: &'a [u8],
 }
@@ -83,17 +84,17 @@ impl<'a> QuorumWireReader<'a> {
         Ok(Sha256Digest(self.array()?))
     }
 
-    /// A server's index; whether the group has such a server is for the caller to check.
+    /// A server's index. The caller checks that the group has such a server.
     pub(crate) fn server(&mut self) -> Result<ServerIndex, MalformedEncoding> {
         Ok(ServerIndex(self.u8()?))
     }
 
-    /// A label; whether the group has such a label is for the caller to check.
+    /// A label. The caller checks that the group has such a label.
     pub(crate) fn label(&mut self) -> Result<Label, MalformedEncoding> {
         Ok(Label(self.u16()?))
     }
 
-    /// Bytes preceded by their number, of 32 bits.
+    /// Bytes with a 32-bit length prefix.
     pub(crate) fn counted(&mut self) -> Result<&'a [u8], MalformedEncoding> {
         let len = self.u32()?;
         self.bytes(usize::try_from(len).map_err(|_| MalformedEncoding("too short"))?)
@@ -104,7 +105,7 @@ impl<'a> QuorumWireReader<'a> {
         self.rest.is_empty()
     }
 
-    /// All bytes that are left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -115,12 +116,12 @@ impl<'a> QuorumWireReader<'a> {
     }
 }
 
-/// Appends fields to bytes.
+/// Appends fields to a buffer.
 pub(crate) trait QuorumWireWrite {
     fn put_u16(&mut self, value: u16);
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
-    /// Bytes preceded by their number, of 32 bits.
+    /// Bytes with a 32-bit length prefix.
     fn put_counted(&mut self, bytes: &[u8]);
 }
 
@@ -143,7 +144,7 @@ impl QuorumWireWrite for Vec<u8> {
     }
 }
 
-/// A number of things as it is written. Nothing here has 2^32 bytes.
+/// A length as it is encoded. No value here reaches 2^32.
 pub(crate) fn count(len: usize) -> u32 {
     u32::try_from(len).expect("messages are bounded")
 }

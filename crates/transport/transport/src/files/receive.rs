@@ -1,4 +1,4 @@
-//! Receiving files.
+//! Receives files.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base16ct::lower::encode_string;
 use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 
@@ -18,44 +19,44 @@ use crate::protocol::file::{
     FileTransferFailureReason, MAX_DATA_LEN, closed_early,
 };
 
-/// How long the sender may take to see how it ended.
+/// How long the sender may take to read the result.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After so long without anything from a sender, another one may send a file of the same name.
+/// After this long without data from a sender, another one may send a file of the same name.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 
-/// How long an earlier connection that gives way may take to end.
+/// How long a connection that is replaced may take to end.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a file was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum FileReceiveError {
-    /// This end gives up, and has told the sender why.
+    /// This end has failed, and has told the sender why.
     #[error("{0}")]
     Failed(#[source] FileTransferFailure),
-    /// The connection has broken. What has arrived stays.
+    /// The connection has broken. What has arrived is kept.
     #[error("{}: {source}; what has arrived stays for the next attempt", .name)]
     Broken {
         /// The name of the file.
         name: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The connection has ended before a file was offered.
+    /// The connection ended before a file was offered.
     #[error("no file was offered: {0}")]
     NoOffer(#[source] io::Error),
 }
 
-/// A file that has arrived.
+/// A file that was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedFile {
     /// Its name.
     pub name: FileName,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its length in bytes.
     pub bytes: u64,
-    /// How many of them were there before.
+    /// How many of them had arrived earlier.
     pub resumed_from: u64,
     /// Its SHA-256 digest, in hexadecimal digits.
     pub sha256: String,
@@ -63,7 +64,7 @@ pub struct ReceivedFile {
     pub elapsed: Duration,
 }
 
-/// Takes files into a directory, from several connections at a time.
+/// Receives files into a directory, over several connections at the same time.
 #[derive(Debug)]
 pub struct FileReceiver {
     directory: PathBuf,
@@ -72,18 +73,19 @@ pub struct FileReceiver {
     changed: Condvar,
 }
 
-/// A connection whose file is on its way.
+/// A connection that is transferring a file.
 #[derive(Debug)]
 struct ActiveFileTransfer {
     sender: (Option<IdentityPublicKey>, IpAddr),
     closer: ConnectionCloser,
-    /// When something has come from it last.
+    /// When data last arrived on it.
     heard_at: Arc<Mutex<Instant>>,
 }
 
 impl ActiveFileTransfer {
-    /// Whether another connection takes its place: of the same sender, at which this one has
-    /// broken, or of another one that has the same file, when nothing comes from this one any more.
+    /// Whether another connection may replace it: if that is from the same sender, as this
+    /// connection has broken there; or if it is from another sender of the same file, and this
+    /// connection is silent.
     fn is_replaceable_by(&self, sender: &(Option<IdentityPublicKey>, IpAddr)) -> bool {
         let is_same = match (self.sender.0, sender.0) {
             (Some(one), Some(other)) => one == other,
@@ -95,18 +97,19 @@ impl ActiveFileTransfer {
 }
 
 impl FileReceiver {
-    /// Takes files into this directory. A file that is there already is replaced only if
-    /// `overwrites`.
+    /// Creates a receiver for this directory. An existing file is replaced only if `overwrites` is
+    /// set.
     pub fn new(directory: &Path, overwrites: bool) -> Self {
         let directory = directory.to_owned();
         Self { directory, overwrites, active: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes the file of one connection. Another connection with a file of the same name ends if it
-    /// is of the same sender, where it has broken, or if it has been silent for 2 s.
+    /// Receives the file of one connection. An earlier connection with a file of the same name is
+    /// closed if it is from the same sender, for which it has broken, or if it has been silent for
+    /// 2 s.
     ///
     /// # Errors
-    /// When the file is not complete, its digest is wrong, or it may not be created.
+    /// If the file is incomplete, its digest is wrong, or it cannot be created.
     pub fn receive(
         &self,
         mut connection: Connection,
@@ -138,14 +141,14 @@ impl FileReceiver {
         }
     }
 
-    /// Tells the sender of a connection that there is no place for it at the moment. It asks again.
+    /// Tells the sender of a connection that the receiver is busy. The sender tries again.
     pub fn refuse(mut connection: Connection) {
         let text = "as many files as it takes at a time are on their way there".to_owned();
         let failure = FileTransferFailure { reason: FileTransferFailureReason::Busy, text };
         send_result(&mut connection, &FileReceiverMessage::Failed(failure));
     }
 
-    /// Ends the connections whose files are on their way. What has arrived stays.
+    /// Closes all connections that are transferring files. What has arrived is kept.
     pub fn close(&self) {
         self.lock().values().for_each(|active| active.closer.close());
     }
@@ -191,7 +194,7 @@ impl FileReceiver {
         Ok(ReceivedFile { name, path, bytes: length, resumed_from, sha256, elapsed })
     }
 
-    /// Takes the name for this connection, from an earlier one that gives way.
+    /// Reserves the name for this connection, and closes an earlier connection that it replaces.
     fn reserve_name(
         &self,
         name: &FileName,
@@ -226,7 +229,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name that a connection has, until this is dropped.
+/// A connection's reservation of a file name, until it is dropped.
 struct FileNameReservation<'a> {
     receiver: &'a FileReceiver,
     name: FileName,
@@ -234,7 +237,7 @@ struct FileNameReservation<'a> {
 }
 
 impl FileNameReservation<'_> {
-    /// Something has come, or this end is at work: nobody else takes the name.
+    /// Records activity of the sender or of this end, so that no other connection takes the name.
     fn note_activity(&self) {
         *lock(&self.heard_at) = Instant::now();
     }
@@ -247,9 +250,9 @@ impl Drop for FileNameReservation<'_> {
     }
 }
 
-/// Why a transfer stops.
+/// Why a transfer ends without success.
 pub(super) enum TransferStopReason {
-    /// The sender is told.
+    /// A failure that the sender is told.
     Failed(FileTransferFailure),
     /// The connection has broken.
     Broken(io::Error),
@@ -259,11 +262,11 @@ fn failed(reason: FileTransferFailureReason, text: String) -> TransferStopReason
     TransferStopReason::Failed(FileTransferFailure { reason, text })
 }
 
-/// What the sender is told if the connection has broken because what arrived was changed. The other
-/// direction may still work.
+/// The failure to report to the sender if the connection has broken because received data was
+/// changed. The other direction may still work.
 fn changed(error: &io::Error) -> Option<FileTransferFailure> {
     let is_changed = matches!(crate::Error::of(error), Some(crate::Error::Changed { .. }));
-    let text = "what arrived was changed on the way, or is not of this connection";
+    let text = "received data was changed on the path, or is not of this connection";
     is_changed.then(|| FileTransferFailure {
         reason: FileTransferFailureReason::Changed,
         text: text.to_owned(),
@@ -298,7 +301,7 @@ impl PartialFileError {
     }
 }
 
-/// The next message.
+/// Reads the next message.
 fn next(connection: &mut Connection) -> Result<FileSenderMessage, TransferStopReason> {
     match FileSenderMessage::read(connection) {
         Ok(Ok(message)) => Ok(message),
@@ -321,23 +324,23 @@ fn put(connection: &mut Connection, message: &FileReceiverMessage) -> io::Result
     connection.flush()
 }
 
-/// Says how it ended, and gives the sender time to read that.
+/// Sends the result, and gives the sender time to read it.
 fn send_result(connection: &mut Connection, message: &FileReceiverMessage) {
     let deadline = Instant::now() + END_TIMEOUT;
-    // The sender may be gone. It asks again then.
+    // If the sender is gone, it asks again later.
     let _ = connection
         .set_timeout(Some(END_TIMEOUT))
         .and_then(|()| put(connection, message))
         .and_then(|()| connection.finish());
-    // What the sender has sent meanwhile is read: otherwise its system could lose the message.
+    // Reads what the sender has sent meanwhile: otherwise the kernel could drop the result.
     let mut ignored = vec![0; MAX_DATA_LEN];
     while Instant::now() < deadline && connection.discard(&mut ignored).is_ok_and(|count| count > 0)
     {
     }
 }
 
-/// A file of this name is there. It is complete if it is the same file: the sender may not have
-/// seen that.
+/// Compares an existing file of this name. If it is the same file, the transfer is complete: the
+/// sender may have missed the result.
 fn compare(
     connection: &mut Connection,
     entered: &FileNameReservation<'_>,
@@ -347,14 +350,15 @@ fn compare(
     observe: &mut impl FnMut(FileTransferEvent<'_>),
 ) -> Result<ReceivedFile, TransferStopReason> {
     let exists = || {
-        let text =
-            format!("{name} is there already; send it under another name, or remove it there");
+        let text = format!(
+            "{name} already exists; send it under another name, or remove it at the receiver"
+        );
         failed(FileTransferFailureReason::Exists, text)
     };
     let mut file = super::part::open_existing(&path, length).ok_or_else(exists)?;
     if length == 0 {
-        // There is nothing to compare.
-        return Ok(received(name, path, length, digest::text(&digest::value(&Sha256::new()))));
+        // An empty file needs no comparison.
+        return Ok(received(name, path, length, encode_string(&digest::value(&Sha256::new()))));
     }
     put(connection, &FileReceiverMessage::Have(length)).map_err(TransferStopReason::Broken)?;
     let stated = loop {
@@ -375,7 +379,7 @@ fn compare(
     if digest::value(&state) != stated {
         return Err(exists());
     }
-    Ok(received(name, path, length, digest::text(&stated)))
+    Ok(received(name, path, length, encode_string(&stated)))
 }
 
 fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> ReceivedFile {
@@ -391,7 +395,7 @@ fn skip(connection: &mut Connection, len: usize) -> Result<(), TransferStopReaso
     }
 }
 
-/// One connection's file.
+/// The transfer of one connection's file.
 struct IncomingFileTransfer<'a> {
     connection: &'a mut Connection,
     part: PartialFile,
@@ -405,7 +409,7 @@ struct IncomingFileTransfer<'a> {
 }
 
 impl IncomingFileTransfer<'_> {
-    /// Returns the digest, and how many bytes were there before.
+    /// Returns the digest, and how many bytes had arrived earlier.
     fn run(
         &mut self,
         observe: &mut impl FnMut(FileTransferEvent<'_>),
@@ -439,7 +443,7 @@ impl IncomingFileTransfer<'_> {
         }
     }
 
-    /// Says what is there, from time to time. The sender takes silence for a broken connection.
+    /// Reports progress at intervals, because the sender takes silence for a broken connection.
     fn report_if_due(
         &mut self,
         observe: &mut impl FnMut(FileTransferEvent<'_>),
@@ -476,7 +480,7 @@ impl IncomingFileTransfer<'_> {
         let state = digest::of_beginning(&mut reader, have, report);
         match (state, broken) {
             (_, Some(error)) => Err(TransferStopReason::Broken(error)),
-            // It became shorter: somebody else has changed it.
+            // Another program has truncated it.
             (Err(_), None) => Ok(false),
             (Ok(state), None) => {
                 let is_same = digest::value(&state) == *stated;
@@ -520,9 +524,9 @@ impl IncomingFileTransfer<'_> {
         }
         let digest = digest::value(&self.state);
         if digest == *stated {
-            return Ok(digest::text(&digest));
+            return Ok(encode_string(&digest));
         }
-        // The connection checks each byte, unless it is insecure.
+        // Unless the connection is insecure, it has authenticated each byte.
         self.part.clear().map_err(PartialFileError::into_stop)?;
         let text = "what has arrived has another SHA-256 digest than what was sent; it is removed";
         Err(failed(FileTransferFailureReason::Digest, text.into()))

@@ -1,8 +1,9 @@
-//! What the parties send a relay, and what it answers. Specified in `docs/protocols/transport.md`.
+//! The messages between the parties and a relay, specified in `docs/protocols/transport.md`.
 
 use std::fmt;
 use std::str::FromStr;
 
+use base16ct::HexDisplay;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
@@ -15,43 +16,45 @@ pub(crate) const TOKEN_LEN: usize = 16;
 /// The length of a secret.
 pub(crate) const SECRET_LEN: usize = 32;
 
-/// The length of the first message, of either kind.
+/// The length of a request, of either kind.
 pub(crate) const REQUEST_LEN: usize = 10 + SECRET_LEN;
 
-/// What who waits answers when it is connected: a connection that waited may be dead.
+/// The answer of a waiting party when another party connects: it shows that its connection is still
+/// alive.
 pub(crate) const STILL_PRESENT: u8 = 0;
 
-/// What a relay says with one byte.
+/// A response of the relay, in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RelayResponse {
-    /// Who connects is connected: what follows comes from the other party. To who waits: the same,
-    /// once it has answered with [`STILL_PRESENT`].
+    /// To a connecting party: it is connected, and what follows is from the other party. To a
+    /// waiting party: the same, once it has answered with [`STILL_PRESENT`].
     Connected = 0,
-    /// To who waits: it still does.
+    /// To a waiting party: it is still waiting.
     Waiting = 1,
-    /// To who connects: nobody waits with this token.
+    /// To a connecting party: no party waits under this token.
     Nobody = 2,
-    /// There are too many connections, or the message is not one.
+    /// There are too many connections, or the request is invalid.
     Refused = 3,
 }
 
 impl RelayResponse {
-    /// What a byte says.
+    /// Parses a response.
     pub(crate) fn parse(byte: u8) -> Option<Self> {
         let all = [Self::Connected, Self::Waiting, Self::Nobody, Self::Refused];
         all.into_iter().find(|answer| *answer as u8 == byte)
     }
 }
 
-/// Under which who waits is found. Nobody guesses it. It is no secret of the ends, which prove
-/// their keys to each other: who has it can connect, as to any address.
+/// A token, under which connecting parties find a waiting one. It cannot be guessed. It is not a
+/// secret between the parties, which prove their keys to each other: anyone who has the token can
+/// connect, as to any address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RelayToken([u8; TOKEN_LEN]);
 
-/// A text is not a token.
+/// A text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no token of a relay: take the 32 digits that the receiver prints")]
+#[error("invalid relay token: take the 32 digits that the receiver prints")]
 pub struct RelayTokenError;
 
 impl FromStr for RelayToken {
@@ -59,31 +62,27 @@ impl FromStr for RelayToken {
 
     fn from_str(text: &str) -> Result<Self, RelayTokenError> {
         let mut token = [0; TOKEN_LEN];
-        let is_hexadecimal = text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if text.len() != 2 * TOKEN_LEN || !is_hexadecimal {
-            return Err(RelayTokenError);
+        match base16ct::mixed::decode(text, &mut token) {
+            Ok(decoded) if decoded.len() == TOKEN_LEN => Ok(Self(token)),
+            _ => Err(RelayTokenError),
         }
-        for (byte, at) in token.iter_mut().zip((0..).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| RelayTokenError)?;
-        }
-        Ok(Self(token))
     }
 }
 
 impl fmt::Display for RelayToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        write!(out, "{:x}", HexDisplay(&self.0))
     }
 }
 
 impl fmt::Debug for RelayToken {
-    /// Who reads a log cannot connect.
+    /// Redacted, so that a reader of a log cannot connect.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("RelayToken(..)")
     }
 }
 
-/// What only who waits knows, and the relay. Secret.
+/// The secret of a waiting party, known only to that party and to the relay.
 pub(crate) struct RelaySecret(Zeroizing<[u8; SECRET_LEN]>);
 
 impl RelaySecret {
@@ -91,7 +90,7 @@ impl RelaySecret {
         Self(bytes)
     }
 
-    /// That of an end with this identity: the same in each run.
+    /// The secret of an identity, which is the same in each run.
     pub(crate) fn of_identity(identity: &keys::IdentitySecretKey) -> Self {
         let state = Sha256::new().chain_update(b"Sunder relay 1").chain_update(*identity.x25519());
         Self(Zeroizing::new(state.finalize().into()))
@@ -101,7 +100,7 @@ impl RelaySecret {
         self.0
     }
 
-    /// The token that who knows the secret waits under.
+    /// The token that belongs to this secret.
     pub(crate) fn token(&self) -> RelayToken {
         let digest = Sha256::digest(*self.0);
         let (token, _) = digest.split_first_chunk().expect("a digest is longer than a token");
@@ -109,16 +108,16 @@ impl RelaySecret {
     }
 }
 
-/// What a party asks for.
+/// A party's request.
 pub(crate) enum RelayRequest {
     /// To wait, under the token of this secret.
     Wait(RelaySecret),
-    /// To be connected to who waits under this token.
+    /// To be connected to the party that waits under this token.
     Connect(RelayToken),
 }
 
 impl RelayRequest {
-    /// Its bytes.
+    /// Encodes the request.
     pub(crate) fn encode(&self) -> Zeroizing<[u8; REQUEST_LEN]> {
         let mut bytes = Zeroizing::new([0; REQUEST_LEN]);
         bytes[..8].copy_from_slice(MAGIC);
@@ -136,7 +135,7 @@ impl RelayRequest {
         bytes
     }
 
-    /// Reads a request; `None` if it is not one.
+    /// Parses a request; `None` if it is invalid.
     pub(crate) fn parse(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
         let (head, body) = bytes.split_first_chunk::<10>()?;
         if &head[..8] != MAGIC || head[8] != VERSION {

@@ -1,15 +1,14 @@
 //! What a line of input means: a message to somebody, or a command.
 
+use console::is_deceptive;
 use mix::membership::MemberName;
-
-use crate::console::is_deceptive;
 
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatInputCommand {
     /// Sends a message.
     Say { to: String, text: String },
-    /// Goes on speaking to this member.
+    /// Selects this member for further messages.
     SpeakTo(String),
     /// Makes an invitation for a person of this name.
     Invite(MemberName),
@@ -27,14 +26,14 @@ pub(super) enum ChatInputCommand {
 
 /// What can be entered.
 pub(super) const HELP: &str = "\
-@NAME TEXT speaks to a member, TEXT to the same one again. Commands: /members, /invite NAME, \
-/remove NAME, /leave, /help, /quit";
+@NAME TEXT sends TEXT to a member, TEXT alone to the same member again. Commands: /members, \
+/invite NAME, /remove NAME, /leave, /help, /quit";
 
 impl ChatInputCommand {
     /// Reads a line; `partner` is the member spoken to last. Nothing if the line is empty.
     ///
     /// # Errors
-    /// In words, if it is none.
+    /// The error message, if the line is invalid.
     pub(super) fn parse(line: &str, partner: Option<&str>) -> Result<Option<Self>, String> {
         let line = line.trim();
         if line.is_empty() {
@@ -46,7 +45,7 @@ impl ChatInputCommand {
         if let Some(addressed) = line.strip_prefix('@') {
             let (name, text) = addressed.split_once(char::is_whitespace).unwrap_or((addressed, ""));
             if name.is_empty() {
-                return Err("a name is missing behind @".into());
+                return Err("a name is missing after @".into());
             }
             let (to, text) = (name.to_owned(), text.trim().to_owned());
             let said = if text.is_empty() { Self::SpeakTo(to) } else { Self::Say { to, text } };
@@ -54,7 +53,7 @@ impl ChatInputCommand {
         }
         match partner {
             Some(partner) => Ok(Some(Self::Say { to: partner.into(), text: line.into() })),
-            None => Err("begin with @ and a name: @NAME TEXT".into()),
+            None => Err("start with @ and a name: @NAME TEXT".into()),
         }
     }
 
@@ -112,7 +111,7 @@ mod tests {
             assert_eq!(ChatInputCommand::parse(line, partner), Ok(expected), "{line}");
         }
         for (line, error) in [
-            ("hello", "begin with @"),
+            ("hello", "start with @"),
             ("@ hello", "a name is missing"),
             ("/remove", "needs a name"),
             ("/invite", "needs a name"),

@@ -6,14 +6,12 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::membership::{GroupAddress, MemberName};
 use mix::wire::GroupName;
 use random::RandomGenerator;
 use zeroize::Zeroizing;
-
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// Writes the configuration and the key of the administrator of a new group.
 ///

@@ -1,4 +1,4 @@
-//! The line that is being typed.
+//! The input line of the chat.
 
 /// A text with a cursor.
 #[derive(Debug, Default)]

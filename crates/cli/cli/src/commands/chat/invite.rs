@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
+use console::CommandFailure;
 use mix::chat::{self, ChatEvent, ChatSession};
 use mix::membership::MemberName;
 
 use super::{failed, files, load};
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// Prints an invitation for a person, as a group's administrator.
 ///
-/// Give it to this one person only, over a way that nobody else reads: who has it can join in
-/// their place. It can be used once, for a week. The person joins when you are in the chat. While
-/// a chat runs with the same configuration, write /invite NAME there.
+/// Give it to this person only, over a private channel: anyone who has it can join in their place.
+/// It is valid once, for a week. The person can join only while you are in the chat. While a chat
+/// runs with the same configuration, write /invite NAME there instead.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder chat invite --config alice.toml bob")]
 pub(super) struct Arguments {

@@ -4,21 +4,20 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
+use console::CommandFailure;
 use mix::chat::{ChatEvent, ChatSession};
 use mix::membership::{Invitation, MemberName};
 use zeroize::Zeroizing;
 
 use super::{ChatEventSender, ChatUiEvent, failed, files, load, stop_on_signals};
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// The longest text of an invitation.
 const MAX_CODE_LEN: usize = 4096;
 
-/// Joins a group, with an invitation of its administrator.
+/// Joins a group with an invitation of its administrator.
 ///
-/// Writes a configuration and a key, and waits until the administrator, who has to be in the chat,
-/// has admitted you. Stopped before, it goes on with the same command.
+/// Writes a configuration and a key, and waits until the administrator, who must be in the chat,
+/// has admitted you. If it is stopped before, the same command continues.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: sunder chat join sunder-mix-1-... --config bob.toml
@@ -53,7 +52,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let config = load(&arguments.config)?;
     if config.address() != *invitation.group() {
         let shown = arguments.config.display();
-        let message = format!("{shown} is of another group: choose another name with --config");
+        let message = format!(
+            "{shown} belongs to another group: choose another name with \
+                               --config"
+        );
         return Err(CommandFailure::Usage(message));
     }
     service::log::start(console::wants_colour(&io::stderr()))?;
@@ -63,11 +65,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let tell = move |event| teller.send_event(event);
     let (_session, _) =
         ChatSession::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
-    console::note("waiting for the administrator, who has to be in the chat");
+    console::note("waiting for the administrator, who must be in the chat");
     for input in inputs {
         match input {
             ChatUiEvent::Stop => {
-                return Err(CommandFailure::Failed("stopped; join again to go on".into()));
+                let what = "stopped; run the same command to continue";
+                return Err(CommandFailure::Failed(what.into()));
             }
             ChatUiEvent::Event(ChatEvent::Ended { why }) => {
                 return Err(CommandFailure::Failed(

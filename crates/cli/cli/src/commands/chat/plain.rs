@@ -5,12 +5,12 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use console::CommandFailure;
+use console::{self, is_deceptive};
 use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 
 use super::command::{ChatInputCommand, HELP};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
-use crate::console::{self, is_deceptive};
-use crate::failure::CommandFailure;
 
 /// The most messages that wait until there are exchanges.
 const MAX_HELD: usize = 1_000;
@@ -136,16 +136,16 @@ impl PlainChat<'_> {
     /// The chat has ended.
     fn ended(self, why: Option<String>) -> Result<(), CommandFailure> {
         for HeldChatMessage { to, .. } in self.held.values().filter(|_| self.closed.is_none()) {
-            print(&format!("refused {to} there were not enough members in the last rounds"))?;
+            print(&format!("refused {to} too few members took part in the last rounds"))?;
         }
         match (why, self.undelivered.len()) {
             (Some(why), _) => Err(CommandFailure::Failed(why)),
             (None, 0) if self.held.is_empty() => self.closed.map_or(Ok(()), Err),
             (None, _) if self.is_stopped => Ok(()),
-            (None, 0) => Err(CommandFailure::Failed("not all messages were taken".into())),
+            (None, 0) => Err(CommandFailure::Failed("not all messages were accepted".into())),
             (None, count) => Err(CommandFailure::Failed(format!(
-                "{count} of the messages are not known to have arrived: they are kept, and sent in \
-                 the next run; --stay ROUNDS stays longer"
+                "{count} messages have not been acknowledged: they are kept, and sent in the next \
+                 run; --stay ROUNDS stays longer"
             ))),
         }
     }
@@ -274,13 +274,13 @@ fn enter(inputs: &Sender<ChatUiEvent<StdinLine>>) {
     }
 }
 
-/// The next line. Of one that is too long nothing is kept: its rest is no line of its own.
+/// The next line. A line that is too long is skipped completely, so its rest is not read as a line.
 fn next_line(lines: &mut impl BufRead) -> StdinLine {
     let mut line = Vec::new();
     let mut is_too_long = false;
     loop {
         let before = line.len();
-        // Bounded: who writes may never end a line.
+        // Bounded, because a line may never end.
         let read = lines.take(MAX_LINE as u64).read_until(b'\n', &mut line);
         let is_end = !matches!(read, Ok(count) if count > 0);
         if is_end && before == 0 && !is_too_long {
@@ -324,7 +324,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The text of which [`escaped`] has made this.
+/// The inverse of [`escaped`].
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();

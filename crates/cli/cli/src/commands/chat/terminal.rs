@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use console::CommandFailure;
 use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{
@@ -17,12 +18,11 @@ use super::command::{ChatInputCommand, HELP};
 use super::draw::draw;
 use super::screen::{ChatScreen, ChatStatusLine, ConversationLine, DeliveryMark, KeyAction};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
-use crate::failure::CommandFailure;
 
-/// How often the time until the next attempt to connect is shown again.
+/// How often the countdown to the next connection attempt is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The chat, and when the proxy is tried again.
+/// The chat, and the time of the next connection attempt.
 struct TerminalChat<'a> {
     session: &'a ChatSession,
     screen: ChatScreen,
@@ -37,7 +37,8 @@ struct TerminalChat<'a> {
     leaves_at: Option<u64>,
 }
 
-/// Talks until the person or a signal ends it. The terminal is as before then, also after a panic.
+/// Runs the chat until the user or a signal ends it. Then the terminal is restored, even after a
+/// panic.
 ///
 /// # Errors
 /// If the chat cannot begin, or fails.
@@ -193,8 +194,8 @@ impl TerminalChat<'_> {
                 if self.leaves_at.is_none() {
                     self.leaves_at = Some(self.rounds + self.stay);
                     let text = format!(
-                        "this ends after {} rounds, so that the proxy does not see when you have \
-                         read something; Ctrl-C ends it at once",
+                        "the chat ends after {} rounds, so that the proxy does not see when you \
+                         have read a message; Ctrl-C ends it at once",
                         self.stay
                     );
                     self.screen.add(ConversationLine::Note(text));
@@ -236,8 +237,10 @@ impl TerminalChat<'_> {
                 }
             }
             ChatEvent::Invitation(code) => {
-                let text =
-                    format!("give this to one person only, who runs `sunder chat join`: {code}");
+                let text = format!(
+                    "give this to one person only, who then runs `sunder chat join`: \
+                             {code}"
+                );
                 self.screen.add(ConversationLine::Note(text));
             }
             ChatEvent::Done(text) | ChatEvent::Note(text) => {
@@ -268,7 +271,7 @@ impl TerminalChat<'_> {
         let left = again.saturating_duration_since(Instant::now());
         let when = match left.as_secs() {
             0 => "connecting".to_owned(),
-            seconds => format!("no connection, again in {seconds} s"),
+            seconds => format!("no connection, next attempt in {seconds} s"),
         };
         Some(if why.is_empty() { when } else { format!("{when}: {why}") })
     }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use circuit::Circuit;
 use circuit::bristol::{self, BristolFormat, BristolWriteError};
 use clap::ValueEnum;
+use console::CommandFailure;
 
 use crate::circuits;
-use crate::failure::CommandFailure;
 
 /// Writes a circuit in one of Bristol's formats.
 #[derive(clap::Args)]
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 
 /// Removes a file that could not be written to its end.
 pub(super) fn remove(path: &Path) {
-    // Why it could not be written matters more.
+    // The error of writing matters more.
     let _ = fs::remove_file(path);
 }
 

@@ -6,14 +6,15 @@ mod widths;
 use std::io::Write;
 use std::path::PathBuf;
 
+use console::CommandFailure;
+
 use super::convert;
 use crate::circuits;
-use crate::failure::CommandFailure;
 
 /// Draws a circuit as SVG.
 ///
-/// Up to 1,000 gates are drawn with their wires; of a larger circuit, the number of gates at each
-/// AND-depth.
+/// Up to 1,000 gates are drawn with their wires. For a larger circuit, the drawing shows the number
+/// of gates at each AND-depth.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder circuit draw adder.txt --out adder.svg")]
 pub(crate) struct Arguments {

@@ -1,23 +1,22 @@
 //! `sunder circuit eval`.
 
 use circuit::{CircuitSchedule, evaluate_64};
+use console::CommandFailure;
 use serde::Serialize;
 
 use crate::circuits;
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// Evaluates a circuit on the inputs of both parties, without any protection.
 ///
 /// Bit i of an input or output is bit i mod 8 of byte i div 8. For aes128 (the garbler has the key)
-/// and sha256 (one block of 64 bytes, padded by you, 32 from each) this is the order of the
-/// standards.
+/// and sha256 (one block of 64 bytes that you have padded, 32 bytes from each party) this is the
+/// bit order of the standards.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder circuit eval aes128 \\
     --garbler 000102030405060708090a0b0c0d0e0f --evaluator 00112233445566778899aabbccddeeff")]
 pub(crate) struct Arguments {
-    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N times, each time
-    /// on the last output
+    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N rounds, each on the
+    /// output of the previous one
     #[arg(value_name = "FILE")]
     circuit: String,
     /// The garbler's input, in hexadecimal

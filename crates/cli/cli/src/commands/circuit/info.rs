@@ -1,22 +1,21 @@
 //! `sunder circuit info`.
 
 use circuit::CircuitSchedule;
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use serde::Serialize;
 
 use crate::circuits;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
 
 /// Shows a circuit's inputs, outputs, numbers of gates and digest.
 ///
-/// Depth is the number of ANDs on the longest path. Two parties of a computation need circuits with
-/// the same SHA-256.
+/// Depth is the number of ANDs on the longest path. The two parties of a computation need circuits
+/// with the same SHA-256.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder circuit info aes128")]
 pub(crate) struct Arguments {
-    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N times, each time
-    /// on the last output
+    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N rounds, each on the
+    /// output of the previous one
     #[arg(value_name = "FILE")]
     circuit: String,
     /// Print one JSON document on standard output
@@ -58,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         xor: counts.xors.saturating_mul(times),
         inv: counts.nots.saturating_mul(times),
         depth: rounds.is_none().then(|| circuit.depth()),
-        sha256: circuits::hex_of(&digest),
+        sha256: base16ct::lower::encode_string(&digest),
     };
     if arguments.json {
         return console::print_json(&document);
@@ -71,10 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         ["AND", &document.and.to_string()],
         ["XOR", &document.xor.to_string()],
         ["INV", &document.inv.to_string()],
-        [
-            "depth",
-            &document.depth.map_or("that of a round, many times".into(), |it| it.to_string()),
-        ],
+        ["depth", &document.depth.map_or("that of one round, N times".into(), |it| it.to_string())],
         ["SHA-256", &document.sha256],
     ];
     let rows = rows.map(|row| row.map(str::to_owned));

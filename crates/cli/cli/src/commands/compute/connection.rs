@@ -1,4 +1,4 @@
-//! How the two parties meet.
+//! Connects the two parties.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use compute::{PhaseFigures, peak_memory};
+use console::CommandFailure;
+use console::CommandProgress;
 use keys::IdentityPublicKey;
 use rustix::time::ClockId;
 use transport::{
@@ -15,50 +17,47 @@ use transport::{
 
 use super::measuring::PhaseMeasurement;
 use crate::commands::transport::{failed, parse_choice, reachable, security};
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
-/// How often a party tries to connect to one that does not listen yet.
+/// How often a party tries to connect to a party that does not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How the other party is reached, and who it is.
+/// The options for the address and the key of the other party.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct ComputeConnectOptions {
     /// Wait for the other party at this address
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     listen: Option<String>,
-    /// Wait for the other party at a relay (`sunder transport relay`), if nobody reaches this host
-    /// from outside
+    /// Wait for the other party at a relay (`sunder transport relay`), if this host cannot be
+    /// reached from outside
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "connect"])]
     via: Option<String>,
     /// Connect to the other party, which listens there
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) connect: Option<String>,
-    /// How long to try to connect while the other party does not listen yet, in seconds
+    /// How long to try to connect if the other party does not listen yet, in seconds
     #[arg(long, value_name = "S", default_value_t = 10)]
     wait: u32,
     /// The transport: auto, or the name of one. The party that connects chooses
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
     transport: TransportChoice,
-    /// The public key of the other party: it prints it when it listens. May be given several times
-    /// by the one that listens [default there: whoever knows this party's key]
+    /// The public key of the other party, which it prints when it listens. The party that listens
+    /// may give several keys [default: anyone who knows this party's key can connect]
     #[arg(long, value_name = "KEY")]
     key: Vec<IdentityPublicKey>,
     /// The file with this party's key [default: a new one for each run]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
-    /// Without encryption and proof of keys: whoever is on the path can read and change everything
+    /// Without encryption and proof of keys: an attacker on the path can read and change everything
     #[arg(long, conflicts_with = "key")]
     insecure: bool,
     /// TCP's congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Use udp although the path loses some of what is sent: it may fail at any time
+    /// Use udp even if the path loses packets: the connection may fail at any time
     #[arg(long)]
     accept_loss: bool,
-    /// Load the circuit before meeting the other party, not meanwhile
+    /// Load the circuit before connecting, not meanwhile
     #[arg(long)]
     pub(super) load_first: bool,
 }
@@ -85,7 +84,7 @@ impl ComputeConnectOptions {
 
     /// Why the transport is used, if it was not chosen here.
     pub(super) fn default_reason(&self) -> &'static str {
-        if self.connect.is_some() { "as the command says" } else { "the other party has chosen it" }
+        if self.connect.is_some() { "as --transport says" } else { "the other party has chosen it" }
     }
 
     /// Whether the transport is to be chosen for the exchange.
@@ -125,7 +124,7 @@ pub(super) fn connect_parties(
     rest: &str,
 ) -> Result<PartyConnection, CommandFailure> {
     if connecting.insecure && !connecting.is_local() {
-        console::warning("insecure: whoever is on the path can read and change what is exchanged");
+        console::warning("insecure: an attacker on the path can read and change what is exchanged");
     }
     if connecting.address().is_empty() {
         let message = "the other party is missing: give --listen ADDR or --connect HOST:PORT";
@@ -147,7 +146,7 @@ pub(super) fn connect_parties(
 }
 
 fn note_without_encryption() {
-    console::note("without encryption: nothing leaves this machine (--identity and --key encrypt)");
+    console::note("without encryption: nothing leaves this host (--identity and --key encrypt)");
 }
 
 fn is_loopback(address: &str) -> bool {
@@ -183,7 +182,9 @@ fn listen(
         None if connecting.insecure => " --insecure".into(),
         None => String::new(),
     };
-    console::note(&format!("the other party: sunder compute {rest} --connect {to}{key}"));
+    console::note(&format!(
+        "run this at the other party: sunder compute {rest} --connect {to}{key}"
+    ));
     Ok(listener)
 }
 
@@ -198,7 +199,7 @@ fn accept(
         && options.transport != TransportChoice::Named(transport)
     {
         console::note(&format!(
-            "the other party has connected by {transport}: its --transport counts"
+            "the other party has connected over {transport}: its --transport applies"
         ));
     }
     let connect = PhaseFigures { peak_memory: peak_memory(), ..PhaseFigures::default() };
@@ -230,8 +231,8 @@ fn retry(
             }
             Err(Error::NoKey { .. }) => {
                 let message = format!(
-                    "{address}: the key of the other party is missing: it prints it when it \
-                     listens; pass it with --key"
+                    "{address}: the key of the other party is missing: give --key with the key \
+                     that the other party prints when it listens"
                 );
                 return Err(CommandFailure::Usage(message));
             }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
 use compute::{ComputeProtocol, ComputeRole, ComputeSettings};
+use console::CommandFailure;
 use serde::Serialize;
 use transport::ExchangeProfile;
 
 use super::connection::ComputeConnectOptions;
 use super::loading::LoadedCircuit;
 use super::network;
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// How long garbling and evaluating are measured.
 const MEASURING: Duration = Duration::from_millis(300);
@@ -161,5 +160,5 @@ fn print(document: &DryRunDocument) -> Result<(), CommandFailure> {
         }
         _ => line("network", "unknown: --connect measures the path to the other party".into())?,
     }
-    line("in all", format!("{} from the connection on", ms(document.predicted_s)))
+    line("in all", format!("{} after the connection is established", ms(document.predicted_s)))
 }

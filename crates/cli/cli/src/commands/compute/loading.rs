@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use circuit::{Circuit, CircuitSchedule, generate};
 use compute::{ComputeProtocol, ComputeRole, PhaseFigures};
+use console::CommandFailure;
+use console::CommandProgress;
 use rustix::time::ClockId;
 
 use super::measuring::PhaseMeasurement;
 use crate::circuits;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// How long a party waits for a circuit before it meets the other one: what is wrong with a file
 /// is then said before. A larger file is read while the transfers are set up.
@@ -99,7 +99,7 @@ pub(super) fn start(
     let mut loading = if name == "sha256" {
         let own = input.map_or(32, <[u8]>::len);
         let Some(rest) = 64_usize.checked_sub(own) else {
-            let message = format!("sha256: one block has 64 bytes, the input {own}");
+            let message = format!("sha256: one block has 64 bytes, but the input has {own}");
             return Err(CommandFailure::Usage(message));
         };
         let garbler = if role == ComputeRole::Garbler { own } else { rest };
@@ -160,14 +160,17 @@ pub(super) fn check(
     if input.len() != expected {
         let given = input.len();
         let message = format!(
-            "the input has {given} bytes; the circuit takes {bits} bits of the {role}, {expected} \
-             bytes"
+            "the input has {given} bytes, but the circuit needs {bits} bits ({expected} bytes) of \
+             the {role}"
         );
         return Err(CommandFailure::Usage(message));
     }
     let rest = bits % 8;
     if rest != 0 && input[expected - 1] >> rest != 0 {
-        let message = format!("the input has more bits than the {bits} of the {role}");
+        let message = format!(
+            "the input has more than the {bits} bits that the circuit needs of \
+                               the {role}"
+        );
         return Err(CommandFailure::Usage(message));
     }
     Ok(())

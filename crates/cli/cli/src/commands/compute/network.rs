@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use compute::ComputeRole;
+use console::CommandFailure;
 use transport::choice::{PathExamination, examine};
 use transport::model::{NetworkPath, predict};
 use transport::{ConnectionSecurity, ExchangeProfile, TransportChoice};
 
 use super::connection::{self, ComputeConnectOptions};
 use crate::commands::transport::failed;
-use crate::failure::CommandFailure;
 
 /// The transport of a run, and what the run takes with it.
 pub(super) struct NetworkPrediction {

@@ -10,6 +10,7 @@ use compute::predict::PredictedTraffic;
 use compute::{
     ComputeAbortReason, ComputeRole, ComputeSession, ComputeSettings, Error, OutputLearners,
 };
+use console::CommandFailure;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
@@ -19,22 +20,20 @@ use super::loading::{CircuitLoader, schedule};
 use super::report::ComputeCosts;
 use super::running::{ComputeSessionSetup, RunningComputation};
 use super::{ComputeProtocolOptions, ComputeRoleName, OutputRecipient, failed, scheme_name};
-use crate::console;
-use crate::failure::CommandFailure;
 use sets::{NUMBER_BITS, PsiOwnSet};
 
 /// Finds the values that one column of each party's CSV file have in common.
 ///
-/// Each party learns these values, and of the others only that there are at most --rows. Values are
-/// compared as they are, without spaces around them: bring them into one form first (small letters,
-/// for example). Both parties give the same --rows.
+/// Each party learns these values, and about the other values only that there are at most --rows.
+/// Values are compared exactly, except for spaces around them: normalise them first (to small
+/// letters, for example). Both parties give the same --rows.
 ///
 /// Security is semi-honest: it holds if both parties run this program unchanged. A party can put
-/// any values into its own file, and learns which of them the other has.
+/// any values into its own file, and learns which of them the other party has.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// The file: comma-separated values, the first row has the names of the columns
+    /// The file: comma-separated values, with the names of the columns in the first row
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The name of the column
@@ -43,22 +42,22 @@ pub(super) struct Arguments {
     /// The character between the columns
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// The most different values of a party: more take more time and memory
+    /// The maximum number of different values of a party: a higher one costs time and memory
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = clap::value_parser!(u32).range(1..=MAX_ROWS))]
     rows: u32,
-    /// This party's role; the other party has the other one
+    /// This party's role; the other party takes the other role
     #[arg(long, value_enum)]
     role: ComputeRoleName,
     #[command(flatten)]
     connecting: ComputeConnectOptions,
     #[command(flatten)]
     protocol: ComputeProtocolOptions,
-    /// Say what a run will take: bytes, round trips, and time, for the path to the party that
-    /// listens at --connect
+    /// Predict the bytes, round trips and time of a run, for the path to the party that listens at
+    /// --connect
     #[arg(long)]
     dry_run: bool,
-    /// Say why auto uses the transport that it uses
+    /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
     /// Print one JSON document on standard output
@@ -70,7 +69,7 @@ const HELP: &str = "\
 Example, on two hosts: the party that listens prints the command for the other, with its key.
   sunder compute psi a.csv --column email --role garbler --listen 0.0.0.0:7001
 
-Example, on one machine:
+Example, on one host:
   sunder compute psi a.csv --column email --role garbler --listen 127.0.0.1:7001 &
   sunder compute psi b.csv --column email --role evaluator --connect 127.0.0.1:7001";
 
@@ -83,7 +82,7 @@ const BYTES_PER_AND: u64 = 190;
 fn delimiter(text: &str) -> Result<u8, &'static str> {
     match text.as_bytes() {
         &[byte] if byte.is_ascii() && !b"\"\r\n".contains(&byte) => Ok(byte),
-        _ => Err("it must be one ASCII character, and no quote or line end"),
+        _ => Err("it must be one ASCII character, but not a quote or line end"),
     }
 }
 
@@ -117,7 +116,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         OutputRecipient::Both => true,
         OutputRecipient::Evaluator => false,
         OutputRecipient::Garbler => {
-            let message = "--output-to garbler: let that party be the evaluator instead";
+            let message = "--output-to garbler is not possible here: swap the roles instead";
             return Err(CommandFailure::Usage(message.into()));
         }
     };
@@ -172,8 +171,8 @@ fn check_memory(rows: u32) -> Result<(), CommandFailure> {
         return Ok(());
     }
     Err(CommandFailure::Usage(format!(
-        "--rows {rows} takes about {} of memory, of which {} are free: divide both files by the \
-         first letter of the values, for example, and compare the parts",
+        "--rows {rows} needs about {} of memory, but {} are free: divide both files, for example \
+         by the first letter of the values, and compare the parts",
         HumanBytes(needed),
         HumanBytes(available)
     )))
@@ -245,8 +244,8 @@ fn explained(error: &Error, rows: u32) -> CommandFailure {
         | Error::Differs { what: "the circuit" }
         | Error::Aborted { reason: ComputeAbortReason::Differs, .. } => {
             CommandFailure::Usage(format!(
-                "the other party computes something else: it must run `sunder compute psi` with --rows \
-             {rows} and the same options, too"
+                "the other party computes something else: it must also run `sunder compute psi` \
+                 with --rows {rows} and the same options"
             ))
         }
         _ => failed(error),
@@ -256,7 +255,7 @@ fn explained(error: &Error, rows: u32) -> CommandFailure {
 fn print(document: &PsiDocument) -> Result<(), CommandFailure> {
     let &PsiDocument { common, own_values, transport, costs, .. } = document;
     let Some(common) = common else {
-        console::note("the common values are the other party's only");
+        console::note("only the other party learns the common values");
         return Ok(());
     };
     for value in common {

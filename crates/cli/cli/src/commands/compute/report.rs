@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use base16ct::lower::encode_string;
 use circuit::CircuitShape;
-use compute::{ComputePhase, ComputeProtocol, ComputeSettings, PhaseFigures, peak_memory};
+use compute::{
+    ComputePhase, ComputeProtocol, ComputeSettings, PhaseDocument, PhaseFigures, peak_memory,
+};
+use console::CommandFailure;
 use serde::Serialize;
 
 use super::{Arguments, scheme_name};
-use crate::circuits::hex_of;
-use crate::console;
-use crate::failure::CommandFailure;
 
-/// What a run has given and taken.
+/// The output and the costs of a run.
 pub(super) struct ComputeReport<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) settings: ComputeSettings,
@@ -54,7 +55,7 @@ struct ComputeDocument<'a> {
     costs: &'a ComputeCosts,
 }
 
-/// What a run has taken. Times are in seconds.
+/// The costs of a run. Times are in seconds.
 #[derive(Serialize)]
 pub(super) struct ComputeCosts {
     total_s: f64,
@@ -62,7 +63,7 @@ pub(super) struct ComputeCosts {
     bytes_sent: u64,
     bytes_received: u64,
     peak_memory_bytes: u64,
-    phases: Vec<ComputePhaseDocument>,
+    phases: Vec<PhaseDocument>,
 }
 
 impl ComputeCosts {
@@ -72,12 +73,12 @@ impl ComputeCosts {
         protocol: ComputeProtocol,
     ) -> Self {
         let before = [
-            ComputePhaseDocument::before("load", &timings.load),
-            ComputePhaseDocument::before("connect", &timings.connect),
+            PhaseDocument::before("load", &timings.load),
+            PhaseDocument::before("connect", &timings.connect),
         ];
         let phases =
             ComputePhase::ALL.iter().zip(figures).filter(|(phase, _)| phase.is_of(protocol));
-        let phases = phases.map(|(phase, figures)| ComputePhaseDocument::new(*phase, figures));
+        let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
         Self {
             total_s: timings.total.as_secs_f64(),
             run_s: timings.run.as_secs_f64(),
@@ -86,38 +87,6 @@ impl ComputeCosts {
             peak_memory_bytes: peak_memory(),
             phases: before.into_iter().chain(phases).collect(),
         }
-    }
-}
-
-/// Times are in seconds, memory in bytes.
-#[derive(Serialize)]
-pub(in crate::commands) struct ComputePhaseDocument {
-    name: &'static str,
-    /// From the connection on; `null` if the phase is before that.
-    start_s: Option<f64>,
-    time_s: f64,
-    cpu_s: f64,
-    bytes_sent: u64,
-    bytes_received: u64,
-    peak_memory_bytes: u64,
-}
-
-impl ComputePhaseDocument {
-    fn before(name: &'static str, figures: &PhaseFigures) -> Self {
-        Self {
-            name,
-            start_s: None,
-            time_s: figures.time.as_secs_f64(),
-            cpu_s: figures.cpu.as_secs_f64(),
-            bytes_sent: figures.bytes_sent,
-            bytes_received: figures.bytes_received,
-            peak_memory_bytes: figures.peak_memory,
-        }
-    }
-
-    pub(in crate::commands) fn new(phase: ComputePhase, figures: &PhaseFigures) -> Self {
-        let start_s = Some(figures.start.as_secs_f64());
-        Self { start_s, ..Self::before(phase.name(), figures) }
     }
 }
 
@@ -131,8 +100,8 @@ impl ComputeReport<'_> {
             return console::print_json(&self.document());
         }
         match self.output {
-            Some(output) => console::print_line(&hex_of(output))?,
-            None => console::note("the output is the other party's only"),
+            Some(output) => console::print_line(&encode_string(output))?,
+            None => console::note("only the other party learns the output"),
         }
         let instances = self.arguments.repeat.get();
         let times = if instances == 1 { String::new() } else { format!(", {instances} times,") };
@@ -150,7 +119,7 @@ impl ComputeReport<'_> {
         ComputeDocument {
             role: arguments.role().to_string(),
             circuit: arguments.circuit(),
-            circuit_digest: hex_of(&shape.digest),
+            circuit_digest: encode_string(&shape.digest),
             protocol: self.settings.protocol.name(),
             scheme: scheme_name(&self.settings),
             transfers: arguments.protocol.transfers.name(),
@@ -161,7 +130,7 @@ impl ComputeReport<'_> {
             garbler_bits: shape.garbler_inputs,
             evaluator_bits: shape.evaluator_inputs,
             output_bits: shape.outputs.len(),
-            output: self.output.map(hex_of),
+            output: self.output.map(encode_string),
             costs,
         }
     }

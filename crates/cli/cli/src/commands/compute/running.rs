@@ -10,18 +10,17 @@ use compute::{
     ComputeAbortReason, ComputeProgress, ComputeProtocol, ComputeRole, ComputeSession,
     ComputeSettings, Error, PhaseFigures,
 };
+use console::CommandFailure;
+use console::CommandProgress;
+use console::signals;
 
 use super::connection::{self, ComputeConnectOptions, PartyConnection};
 use super::dry_run;
 use super::failed;
 use super::loading::CircuitLoader;
 use super::report::{ComputeCosts, ComputeTimings};
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
-use crate::signals;
 
-/// How long a party that a signal stops has to tell the other one.
+/// How long a party that a signal stops has to notify the other party.
 const STOPPING: Duration = Duration::from_secs(3);
 
 /// What a session begins with.
@@ -100,8 +99,8 @@ impl ComputeSessionSetup<'_> {
     }
 }
 
-/// A signal stops the session: the other party is told. It ends the process also if that is not
-/// waiting for the session.
+/// A signal stops the session, and the other party is notified. It ends the process even if the
+/// process is not waiting for the session.
 fn stop_on_signal(session: &ComputeSession) -> Result<(), CommandFailure> {
     let stopper = session.stopper();
     let stop = move || {

@@ -6,9 +6,9 @@ use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::commands::EXAMINATIONS;
 use crate::daemon::DaemonExamination;
 
-/// The daemon whose keys a text has the most of. Of equals, the one with the fewest problems in it,
-/// and of these the last: a text with nothing but channels is a proxy's. `None` if the text has no
-/// key of any.
+/// The daemon of which the text contains the most keys. Among equals it is the one with the fewest
+/// problems, and then the last one: a text with only channels belongs to a proxy. `None` if the text
+/// has no key of any daemon.
 pub(super) fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
     let likeness = |daemon: &&DaemonExamination| daemon.keys.match_score(text);
     let most =
@@ -39,14 +39,17 @@ fn finding(daemon: &DaemonExamination, text: &str, problem: &ConfigProblem) -> C
     CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
-/// What to do about a key that is unknown where it stands.
+/// The advice for a key that is unknown in its table.
 fn advice(daemon: &DaemonExamination, table: &str, name: &str) -> String {
     let keys = daemon.keys;
     if keys.find_in_any_table(name).is_none() && keys.nearest(table, name).is_none() {
         let mut others = EXAMINATIONS.iter();
         if let Some(other) = others.find(|other| other.keys.find_in_any_table(name).is_some()) {
             let (other, own) = (other.name, daemon.name);
-            return format!("take it out: it is a key of sunder {other}, and this is {own}'s");
+            return format!(
+                "remove it: it is a key of sunder {other}, and this is a configuration \
+                            of sunder {own}"
+            );
         }
     }
     keys.unknown_key_fix(table, name)
@@ -116,7 +119,7 @@ mod tests {
                     rng = \"os\"\n[[channel]]\nsource = \"here\"\n[pool]\nsize = 20000\nidle_s = 0\n";
         let expected: &[&[&str]] = &[
             &["line 1, socks:", "invalid socket address", "socks = \"127.0.0.1:1080\""],
-            &["line 2, threshold:", "threshold = 3", "-> give 1 to as many"],
+            &["line 2, threshold:", "threshold = 3", "-> give 1 to the number"],
             &["line 5, channel 1, rng:", "unknown key `rng`", "above the first [["],
             &["line 6, channel 2:", "`server` is missing", "-> add server = \"192.0.2.10:7000\""],
             &["line 7, channel 2, source:", "invalid IP address"],
@@ -137,7 +140,7 @@ mod tests {
                     [[directory.trust]]\nnetwork = \"198.51.100.0/24\"\n";
         let expected: &[&[&str]] = &[
             &["line 7, peer 2, addresses:", "192.0.2.2 is given twice", "-> name each address"],
-            &["line 8, peer 2, threshold:", "threshold = 9", "-> give 1 to as many"],
+            &["line 8, peer 2, threshold:", "threshold = 9", "-> give 1 to the number"],
             &["line 11, peer 2, channel 1, server_:", "-> write `server`"],
             &["line 14, directory, max_age_h:", "max_age_h = 0", "-> give 1 to 8760"],
             &["line 16, directory, trust 1, network:", "no network", "-> write ADDRESS/PREFIX"],
@@ -164,7 +167,7 @@ mod tests {
             &["line 1, kappa:", "kappa = 4", "-> give 1 to 3, or more channels"],
             &["line 2, mu:", "expected a number", "mu = 2.5"],
             &["line 3, mtu:", "mtu = 100", "-> give 576 to 65000"],
-            &["line 5, device:", "is no name of a device", "-> give 1 to 15 letters"],
+            &["line 5, device:", "is not the name of a device", "-> give 1 to 15 letters"],
             &["line 6, addresses 2:", "\"10.9.0.2/33\"", "-> give an address and the length"],
             &["line 7, routes 1:", "10.8.0.1/16 has host bits", "-> write 10.8.0.0/16"],
             &["line 10, channel 2:", "both `server` and `listen`", "-> give every channel"],
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_the_whole_has_no_line() {
+    fn problems_of_the_whole_configuration_have_no_line() {
         let channel = "[[channel]]\nserver = \"192.0.2.1:1\"\n";
         assert_said(
             "proxy",
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_text_the_search_ends() {
+    fn configurations_of_wrong_types_have_problems() {
         let list = "channel = [1, \"a\", {}, [], { server = 1 }]\n";
         for text in [
             list,
@@ -299,8 +302,14 @@ mod tests {
             ("proxy", "channel", "rng", "put it above the first [[...]]"),
             ("proxy", "", "server", "put it below a [[channel]]"),
             ("proxy", "", "idle_s", "put it below a [pool]"),
-            ("proxy", "", "kappa", "it is a key of sunder tunnel, and this is proxy's"),
-            ("proxy", "pool", "colour", "take it out; what can stand here: size, keep, idle_s"),
+            (
+                "proxy",
+                "",
+                "kappa",
+                "it is a key of sunder tunnel, and this is a configuration of \
+                                    sunder proxy",
+            ),
+            ("proxy", "pool", "colour", "remove it; the keys here are size, keep, idle_s"),
         ] {
             let fix = advice(daemon(command), table, name);
             assert!(fix.contains(expected), "{name}: {fix}");

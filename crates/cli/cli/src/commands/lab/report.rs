@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use lab::experiment::{
     ComparedGroup, ComparisonDefinition, ExperimentResults, PointSummary, ResultsComparison,
     SampleSpread, SummaryStatistic,
@@ -9,10 +11,7 @@ use lab::experiment::{
 
 use super::ExperimentListEntry;
 use super::eavesdrop::EavesdropFinding;
-use crate::console;
-use crate::failure::CommandFailure;
 use crate::numbers::{percent, short};
-use crate::table::{ColumnAlignment, aligned};
 
 /// Prints a list of experiments.
 ///
@@ -61,7 +60,7 @@ pub(super) fn results(results: &ExperimentResults, out: &Path) -> Result<(), Com
     let mut lines = vec![results.about.clone(), String::new(), table];
     lines.extend(notes(results));
     lines.extend(results.comparison().iter().flat_map(compared));
-    lines.push(format!("All of it is in {}", out.display()));
+    lines.push(format!("All results are in {}", out.display()));
     print(&lines.join("\n"))
 }
 
@@ -74,7 +73,7 @@ fn notes(results: &ExperimentResults) -> Vec<String> {
     }
     if results.left > 0 {
         let (left, all) = (results.left, results.left + results.trials.len());
-        notes.push(format!("{left} of {all} trials have not run yet; the same command goes on"));
+        notes.push(format!("{left} of {all} trials have not run yet; the same command continues"));
     }
     if results.invalid > 0 {
         notes.push(format!(

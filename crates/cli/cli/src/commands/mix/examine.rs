@@ -18,7 +18,7 @@ pub(super) fn findings(config: &MixProxyConfig) -> Vec<CheckFinding> {
     findings.extend(listen(&config.listen));
     findings.push(state(&config.config_dir.join(&config.state)));
     if config.groups.is_empty() {
-        let what = "there is none: nobody can talk";
+        let what = "there is none: nobody can chat";
         findings.push(CheckFinding::new(
             FindingSeverity::Warning,
             "group",
@@ -65,7 +65,8 @@ fn state(path: &Path) -> CheckFinding {
         let above = path.parent().unwrap_or(Path::new("/"));
         return match TrustedFolder::new(above) {
             Ok(_) | Err(TrustError::Unreadable { .. }) => {
-                CheckFinding::ok("state", format!("{} is made at the first start", path.display()))
+                let what = format!("{} is created at the first start", path.display());
+                CheckFinding::ok("state", what)
             }
             Err(failed) => error(failed.problem(), failed.advice()),
         };
@@ -78,7 +79,7 @@ fn state(path: &Path) -> CheckFinding {
                 FindingSeverity::Warning,
                 "state",
                 what,
-                "if it is not, see who has it: lsof",
+                "if it is not running, see which program uses it: lsof",
             )
         }
         Err(StateFileError::Untrusted(failed)) => error(failed.problem(), failed.advice()),

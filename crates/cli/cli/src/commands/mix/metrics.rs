@@ -78,7 +78,7 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
     ),
     counter(
         "sunder_mix_refused_connections_total",
-        "Connections that were closed before they had a group.",
+        "Connections that were closed before they named a group.",
         |proxy, samples| samples.add(&[], proxy.0.refused_connections),
     ),
 ];

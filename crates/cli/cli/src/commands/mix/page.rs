@@ -1,9 +1,9 @@
 //! The page that `sunder status` shows for a proxy of mix-in-place.
 
+use console::table::{ColumnAlignment, aligned};
 use mix::proxy::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
 
 use crate::commands::status::{format_number, rate};
-use crate::table::{ColumnAlignment, aligned};
 
 const SIDES: [ColumnAlignment; 10] = [
     ColumnAlignment::Left,
@@ -60,7 +60,7 @@ fn unwritten(group: &ProxyGroupStatus) -> Option<String> {
     let UnwrittenStateStatus { for_s, why } = group.unwritten.as_ref()?;
     let name = &group.name;
     let what = format!("group {name} cannot write its state, for {for_s:.0} s: {why}");
-    Some(format!("{what}. Make room, or do not restart: members would have to wait\n"))
+    Some(format!("{what}. Free some space. Do not restart before: members would have to wait\n"))
 }
 
 fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>) -> [String; 10] {

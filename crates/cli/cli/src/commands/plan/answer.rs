@@ -1,13 +1,13 @@
 //! Computes the answer: a schedule, the best value of each property, or both.
 
+use console::CommandFailure;
+use console::CommandProgress;
 use model::{
     ChannelQuantity, ChannelSensitivity, ChannelSet, PlanError, PlanRequest, ScheduleAverages,
     ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 
 use super::refusal::refuse;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// The answer to a request.
 pub(super) struct PlanAnswer {

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use console::CommandFailure;
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability, SharedRiskGroup,
 };
 use serde::Deserialize;
 
 use crate::daemon;
-use crate::failure::CommandFailure;
 
 /// The maximum length of a channel's name.
 const MAX_NAME_LEN: usize = 32;
@@ -149,7 +149,8 @@ impl TryFrom<RawChannel> for NamedChannel {
         .map_err(|error| error.to_string())?;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
-                "\"{name}\" is no name: give 1 to {MAX_NAME_LEN} characters, none of them + or a comma"
+                "\"{name}\" is not a valid name: give 1 to {MAX_NAME_LEN} characters, none of them \
+                 + or a comma"
             )),
             name => Ok(Self { name, channel }),
         }
@@ -180,7 +181,8 @@ impl NamedRiskGroup {
         for channel in &self.channels {
             let place = names.iter().position(|name| name == channel).ok_or_else(|| {
                 format!(
-                    "a group has channel {channel}, which there is not; name channels that are told"
+                    "a group has channel {channel}, which does not exist; name channels that are \
+                     given"
                 )
             })?;
             if members.contains(place) {

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
+use console::table::{ColumnAlignment, aligned};
 use model::ScheduleObjective;
 
 use super::answer::{ImprovementEffect, ImprovementEffects};
 use super::channels::PlanChannels;
 use super::document::quantity_key;
 use crate::numbers::{percent, short};
-use crate::table::{ColumnAlignment, aligned};
 
 /// The minimum relative change that is shown.
 const MIN_CHANGE: f64 = 1e-5;
@@ -16,12 +16,15 @@ const MIN_CHANGE: f64 = 1e-5;
 /// A line for each quantity that has an effect, the largest effect first.
 pub(super) fn text(channels: &PlanChannels, effects: &ImprovementEffects) -> String {
     let now = effects.now;
-    let title =
-        format!("{}, were one thing a tenth better; now {}:\n", name(effects), form(effects, now));
+    let title = format!(
+        "{} if one value were a tenth better (now {}):\n",
+        name(effects),
+        form(effects, now)
+    );
     let mut changing: Vec<&ImprovementEffect> =
         effects.each.iter().filter(|e| changes(e, now)).collect();
     if changing.is_empty() {
-        return title + "  no change, whatever it is\n";
+        return title + "  no value changes it\n";
     }
     changing.sort_by(|a, b| by_size(a, b, now));
     let rows: Vec<[String; 4]> = changing
@@ -30,13 +33,13 @@ pub(super) fn text(channels: &PlanChannels, effects: &ImprovementEffects) -> Str
             [
                 channels.names[effect.channel].clone(),
                 quantity_key(effect.quantity).to_owned(),
-                effect.value.map_or_else(|| "cannot be had".into(), |value| form(effects, value)),
+                effect.value.map_or_else(|| "cannot be met".into(), |value| form(effects, value)),
                 effect.value.map(|value| change(value, now)).unwrap_or_default(),
             ]
         })
         .collect();
     let rest =
-        if changing.len() < effects.each.len() { "  the rest changes nothing\n" } else { "" };
+        if changing.len() < effects.each.len() { "  no other value changes it\n" } else { "" };
     title
         + &aligned(
             &[
@@ -75,7 +78,7 @@ fn name(effects: &ImprovementEffects) -> &'static str {
         ScheduleObjective::Risk => "Least risk",
         ScheduleObjective::Loss => "Least loss",
         ScheduleObjective::Delay => "Least delay",
-        ScheduleObjective::DeliveredDelay => "Least delay of what arrives",
+        ScheduleObjective::DeliveredDelay => "Least delay of the symbols that arrive",
         ScheduleObjective::Rate => "Highest rate",
     }
 }

@@ -1,11 +1,11 @@
 //! Graphs of the properties of channels as SVG: over kappa and mu, and Pareto fronts.
 
 use chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel, CurveMarks};
+use console::CommandFailure;
+use console::CommandProgress;
 use model::{ChannelSet, PlanRequest, ScheduleObjective, ScheduleRequirements};
 
 use super::refusal::refuse;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// The objectives of the panels over mu, one panel each.
 const OBJECTIVES: [ScheduleObjective; 3] =
@@ -41,7 +41,7 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, C
         panels.push(ChartPanel { title, x: multiplicity(set), y, curves });
     }
     draw(&Chart {
-        title: String::from("What these channels give"),
+        title: String::from("Properties of these channels"),
         note: names.join(", "),
         legend: KAPPA.to_owned(),
         panels,
@@ -174,7 +174,7 @@ fn name(objective: ScheduleObjective) -> &'static str {
         ScheduleObjective::Risk => "risk",
         ScheduleObjective::Loss => "loss",
         ScheduleObjective::Delay => "delay",
-        ScheduleObjective::DeliveredDelay => "delay of what arrives",
+        ScheduleObjective::DeliveredDelay => "delay of the symbols that arrive",
         ScheduleObjective::Rate => "rate",
     }
 }
@@ -185,7 +185,7 @@ fn unit(objective: ScheduleObjective) -> &'static str {
         ScheduleObjective::Risk => "risk, probability for a symbol",
         ScheduleObjective::Loss => "loss, probability for a symbol",
         ScheduleObjective::Delay => "delay, ms",
-        ScheduleObjective::DeliveredDelay => "delay of what arrives, ms",
+        ScheduleObjective::DeliveredDelay => "delay of the symbols that arrive, ms",
         ScheduleObjective::Rate => "rate, Mbit/s",
     }
 }

@@ -1,8 +1,8 @@
 //! Explains why there is no plan, with the names of the command line's options.
 
+use console::CommandFailure;
 use model::{PlanError, PlanRequestError, ScheduleBound};
 
-use crate::failure::CommandFailure;
 use crate::numbers::{rounded_down, rounded_up};
 
 /// The failure: which option is wrong, and what is possible.
@@ -25,7 +25,7 @@ fn option(bound: ScheduleBound) -> &'static str {
         ScheduleBound::MaxRisk => "--max-risk",
         ScheduleBound::MaxLoss => "--max-loss",
         ScheduleBound::MaxDelay => "--max-delay",
-        ScheduleBound::MaxDeliveredDelay => "the highest delay of what arrives,",
+        ScheduleBound::MaxDeliveredDelay => "the maximum delay of the symbols that arrive,",
         ScheduleBound::MinRate => "--min-rate",
     }
 }
@@ -47,5 +47,5 @@ fn infeasible(bound: ScheduleBound, wanted: f64, best: f64) -> String {
         ScheduleBound::MinRate => format!("highest rate is {} Mbit/s", rounded_down(best)),
     };
     let option = option(bound);
-    format!("{option} {wanted} cannot be kept: with the rest of what is asked, the {best}")
+    format!("{option} {wanted} cannot be met: with the other requirements, the {best}")
 }

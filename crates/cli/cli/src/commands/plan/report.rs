@@ -2,16 +2,15 @@
 
 use std::io;
 
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use model::simulate::{MeanEstimate, SimulationEstimates};
 use model::{ScheduleObjective, ScheduleRequirements};
 
 use super::answer::{BestProperties, PlanAnswer, PlannedSchedule, PropertyOverview};
 use super::channels::PlanChannels;
 use super::effects;
-use crate::console;
-use crate::failure::CommandFailure;
 use crate::numbers::{one_in, percent, short};
-use crate::table::{ColumnAlignment, aligned};
 
 /// Prints the answer.
 ///
@@ -60,7 +59,10 @@ fn best_in(planned: &PlannedSchedule, objective: ScheduleObjective) -> String {
         ScheduleObjective::Loss => format!("Least loss: {} is lost", case(averages.loss)),
         ScheduleObjective::Delay => format!("Least delay: {} ms", short(averages.delay_ms)),
         ScheduleObjective::DeliveredDelay => {
-            format!("Least delay of what arrives: {} ms", short(averages.delivered_delay_ms))
+            format!(
+                "Least delay of the symbols that arrive: {} ms",
+                short(averages.delivered_delay_ms)
+            )
         }
         ScheduleObjective::Rate => format!("Highest rate: {} Mbit/s", short(averages.rate)),
     }
@@ -143,13 +145,13 @@ fn properties(planned: &PlannedSchedule, trial: Option<&SimulationEstimates>) ->
         row(
             "delay",
             ms(averages.delay_ms),
-            String::from("of what is sent"),
+            String::from("over all symbols"),
             found(trial.and_then(|trial| trial.delay_ms), short, " ms"),
         ),
         row(
             "",
             ms(averages.delivered_delay_ms),
-            String::from("of what arrives"),
+            String::from("over the symbols that arrive"),
             found(trial.and_then(|trial| trial.delivered_delay_ms), short, " ms"),
         ),
         row("rate", format!("{} Mbit/s", short(averages.rate)), String::new(), None),
@@ -207,7 +209,9 @@ fn overview(overview: &PropertyOverview) -> String {
         row("risk", |best| format!("{} ({})", short(best.risk), one_in(best.risk))),
         row("loss", |best| format!("{} ({})", percent(best.loss), one_in(best.loss))),
         row("delay", |best| format!("{} ms", short(best.delay_ms))),
-        row("delay of what arrives", |best| format!("{} ms", short(best.delivered_delay_ms))),
+        row("delay of the symbols that arrive", |best| {
+            format!("{} ms", short(best.delivered_delay_ms))
+        }),
         row("rate", |best| format!("{} Mbit/s", short(best.rate))),
     ];
     if full.is_some() {

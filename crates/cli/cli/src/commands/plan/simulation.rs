@@ -1,12 +1,12 @@
 //! Simulates a schedule symbol by symbol.
 
+use console::CommandFailure;
+use console::CommandProgress;
 use fastrand::Rng;
 use model::ChannelSet;
 use model::simulate::{ScheduleSimulation, SimulationEstimates};
 
 use super::answer::PlanAnswer;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// A fixed seed, so that two runs can be compared.
 const SEED: u64 = 0x0073_756e_6465_7221;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ptr;
 
+use console::CommandFailure;
 use micss::config::{MicssClientConfig, RemoteServerConfig, StreamChannelConfig};
 
 use super::{most_channels, risks, within_limits};
@@ -10,7 +11,6 @@ use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::greeting::{GreetingOutcome, probe_channels};
 use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{files, host, links, listeners};
-use crate::failure::CommandFailure;
 
 /// The findings.
 ///
@@ -45,7 +45,7 @@ fn entrances(config: &MicssClientConfig) -> Vec<CheckFinding> {
         let interfaces = intercept.interfaces();
         findings.extend(interfaces.filter_map(|name| links::device("intercept_from", name)));
         if intercept.intercepts_forwarded() {
-            let why = "of others' connections only those are carried that are intercepted";
+            let why = "connections of other hosts that are not intercepted do not pass";
             findings.extend(links::forwarding("intercept_from", why));
         }
     }
@@ -90,7 +90,7 @@ fn channels(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFail
         let mut finding = answer.finding(subject, channel.server);
         if finding.level == FindingSeverity::Error && goes_on(remote) {
             finding.level = FindingSeverity::Warning;
-            finding.message.push_str("; streams go on without it");
+            finding.message.push_str("; streams continue without it");
         }
         findings.push(finding);
     }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(
             levels,
             [FindingSeverity::Warning, FindingSeverity::Ok],
-            "open to all, and free"
+            "reachable by anyone, and free"
         );
     }
 

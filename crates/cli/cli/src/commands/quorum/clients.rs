@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use console::CommandFailure;
+use console::CommandProgress;
 use hyper::body::Bytes;
 use keys::RsaPublicKey;
 use quorum::api::{
@@ -18,9 +20,6 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::page;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// How often a server is asked how far a refresh is.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,8 +37,8 @@ pub(super) struct QuorumSocketOptions {
 
 /// Allows a server to sign a file.
 ///
-/// The server signs these exact bytes from now on, also after a restart. f+1 servers must allow it.
-/// A server keeps 65,536 registrations; then the oldest is removed.
+/// From now on the server signs exactly these bytes, even after a restart. f+1 servers must allow
+/// it. A server keeps 65,536 registrations, and then removes the oldest.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum register --socket /run/sunder/quorum-office/api release.txt"
@@ -53,8 +52,8 @@ pub(super) struct QuorumRegisterArguments {
 
 /// Has a file signed by f+1 servers, and writes FILE.sig.
 ///
-/// The file must be registered at f+1 servers, this one included, or allowed there by a rule.
-/// An existing FILE.sig is not overwritten. Exit code 3 says that the server refuses to sign it.
+/// The file must be registered or allowed by a rule at f+1 servers, including this one. An existing
+/// FILE.sig is not overwritten. Exit code 3: the server refuses to sign the file.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
@@ -78,12 +77,12 @@ enum SignatureEncodingName {
     Pss,
 }
 
-/// Approves a refresh, which moves the key to other servers, and shows how far it is.
+/// Approves a refresh, which moves the key to other servers, and shows its progress.
 ///
-/// It begins when f+1 servers have approved the same new group: run this at f+1 of them. The new
-/// servers must run. Afterwards the new group signs under the same public key, and the old servers
-/// wipe their shares. Stopping this command does not stop the refresh. A refresh that cannot be
-/// finished ends when f+1 servers have given it up with --cancel; then another can be approved.
+/// The refresh begins when f+1 servers have approved the same new group: run this at f+1 of them.
+/// The new servers must be running. Afterwards the new group signs under the same public key, and
+/// the old servers wipe their shares. Stopping this command does not stop the refresh. To abandon a
+/// refresh that cannot finish, run --cancel at f+1 servers; then another one can be approved.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml
@@ -95,15 +94,15 @@ pub(super) struct QuorumRefreshArguments {
     /// The servers of the new group, in TOML, as for `sunder quorum init`
     #[arg(long, value_name = "FILE", required_unless_present = "cancel")]
     to: Option<PathBuf>,
-    /// Give up the refresh that is under way or approved
+    /// Cancel the refresh that is open or approved
     #[arg(long, conflicts_with = "to")]
     cancel: bool,
-    /// Do not wait until it is done or has been given up
+    /// Do not wait until the refresh is done or cancelled
     #[arg(long)]
     no_wait: bool,
 }
 
-/// Prints the group's public key in PEM, which a running server has.
+/// Prints the group's public key in PEM, as a running server knows it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api > public.pem
@@ -126,10 +125,10 @@ pub(super) struct QuorumHeadersArguments {
     file: PathBuf,
 }
 
-/// Follows the chain of groups from the first to the current one, from the public key alone.
+/// Verifies the chain of groups from the first to the current one with the public key alone.
 ///
-/// Each group has signed the header of its epoch, which names the one before. Exit code 3 says that
-/// the chain is broken.
+/// Each group has signed the header of its epoch, which names the previous header. Exit code 3: the
+/// chain is broken.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum verify-epochs --pubkey public.pem headers")]
 pub(super) struct VerifyEpochsArguments {
@@ -197,17 +196,18 @@ pub(super) fn refresh(arguments: &QuorumRefreshArguments) -> Result<(), CommandF
     match (step, arguments.cancel) {
         (RefreshStep::Done, false) => console::print_line(&format!("epoch {epoch} has begun")),
         (RefreshStep::Done, true) => {
-            let what = format!("epoch {epoch} has begun: it was too late to give the refresh up");
+            let what = format!("epoch {epoch} has begun: it was too late to cancel the refresh");
             Err(CommandFailure::Failed(what))
         }
         (RefreshStep::Cancelled, true) => {
-            console::print_line(&format!("the refresh to epoch {epoch} was given up"))
+            console::print_line(&format!("the refresh to epoch {epoch} was cancelled"))
         }
         (RefreshStep::Cancelled, false) => {
-            Err(CommandFailure::Failed(format!("the refresh to epoch {epoch} was given up")))
+            Err(CommandFailure::Failed(format!("the refresh to epoch {epoch} was cancelled")))
         }
         (_, true) => console::print_line(&format!(
-            "the refresh to epoch {epoch} is given up here; it ends when {} servers have",
+            "the refresh to epoch {epoch} is cancelled here; it ends when {} servers have \
+             cancelled it",
             done.cancelled_of
         )),
         (_, false) => {
@@ -310,7 +310,7 @@ fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, CommandFailure> {
 }
 
 fn exists(path: &Path) -> CommandFailure {
-    CommandFailure::Usage(format!("{} exists already, and nothing is overwritten", path.display()))
+    CommandFailure::Usage(format!("{} already exists, and is not overwritten", path.display()))
 }
 
 /// Writes a new file, all of it or nothing.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use console::CommandFailure;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
@@ -21,7 +22,6 @@ use service::memory;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{host, listeners};
-use crate::failure::CommandFailure;
 
 /// The free space that a refresh of the largest group may need, in bytes.
 const REFRESH_FREE_SPACE: u64 = 1 << 30;
@@ -62,8 +62,8 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
         && let Some(first) = start.chain.first().filter(|first| !first.signature.is_empty())
         && !public.verify(&first.header.to_bytes(), &first.signature)
     {
-        let what = "the store is of a group with another key";
-        findings.push(error("public_key", what, "give the public key of the store's group"));
+        let what = "the store belongs to a group with another key";
+        findings.push(error("public_key", what, "name the public key of the store's group"));
     }
     findings.extend(space(&directory));
     findings.push(clock(store.as_ref(), SystemTime::now()));
@@ -74,8 +74,8 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
     let mut names: HashMap<[u8; 32], IdentityPublicKey> = HashMap::new();
     for peer in &config.peers {
         if names.insert(peer.key.to_bytes(), peer.key).is_some() {
-            let what = format!("two have the identity {}", peer.key);
-            findings.push(error("peer", what, "give each the identity of its server"));
+            let what = format!("two peers have the identity {}", peer.key);
+            findings.push(error("peer", what, "set each `identity` to that of its server"));
         }
     }
     findings.extend(config.listen.iter().map(|address| {
@@ -123,13 +123,13 @@ fn identity(path: &Path, findings: &mut Vec<CheckFinding>) -> Option<IdentitySec
 
 fn master_key(config: &QuorumNodeConfig, findings: &mut Vec<CheckFinding>) -> Option<MasterKey> {
     let MasterKeySource::File(path) = &config.master_key else {
-        let what = "it is a credential, which only the service gets: the store was not tried";
+        let what = "it is a credential that only the service can read: the store was not tested";
         findings.push(CheckFinding::ok("master_credential", what));
         return None;
     };
     match MasterKey::read(&config.config_dir.join(path)) {
         Ok(master) => {
-            findings.push(CheckFinding::ok("master_key", "it can be read, by its owner only"));
+            findings.push(CheckFinding::ok("master_key", "it is readable, and only by its owner"));
             Some(master)
         }
         Err(failed) => {
@@ -150,16 +150,22 @@ fn store(
     let shown = directory.display();
     match quorum::store::examine(directory, master) {
         Ok(None) => {
-            findings.push(CheckFinding::ok("store", format!("{shown} is empty, and is created")));
+            findings.push(CheckFinding::ok(
+                "store",
+                format!(
+                    "{shown} is empty: the server creates \
+                                                             it"
+                ),
+            ));
             Some(None)
         }
         Ok(Some(store)) => {
             let what = match (store.epochs.last(), &store.start) {
                 (Some(epoch), _) => format!("it has the shares of epoch {epoch}"),
                 (None, Some(start)) => {
-                    format!("it follows epoch {}, and has no shares of it", start.header().epoch)
+                    format!("it follows epoch {}, but has no shares of it", start.header().epoch)
                 }
-                (None, None) => "its server waits to be invited by a group".into(),
+                (None, None) => "the server waits until a group invites it".into(),
             };
             findings.push(CheckFinding::ok("store", what));
             Some(Some(store))
@@ -172,8 +178,8 @@ fn store(
             let text = failed.to_string();
             let (what, fix) = text.split_once("; ").unwrap_or((
                 &text,
-                "let the server's user read and write it, or empty the store: the server then \
-                 recovers its shares from the others",
+                "make it readable and writable for the server's user, or empty the store: the \
+                 server then recovers its shares from the others",
             ));
             findings.push(error("store", what, fix));
             None
@@ -193,7 +199,10 @@ fn space_of(place: &Path, free: u64, files: u64) -> CheckFinding {
     let (shown, mib) = (place.display(), free >> 20);
     let fix = "free some space there, or give the store another file system";
     if free < CRITICAL_FREE_SPACE {
-        let what = format!("{mib} MiB are free at {shown}: the server stops when none is left");
+        let what = format!(
+            "only {mib} MiB are free at {shown}: the server stops when no space is \
+                            left"
+        );
         return error("space", what, fix);
     }
     if free < REFRESH_FREE_SPACE {
@@ -201,7 +210,7 @@ fn space_of(place: &Path, free: u64, files: u64) -> CheckFinding {
         return CheckFinding::new(FindingSeverity::Warning, "space", what, fix);
     }
     if (1..100).contains(&files) {
-        let what = format!("{files} files more can be made at {shown}");
+        let what = format!("only {files} more files can be created at {shown}");
         return error("space", what, "remove files there");
     }
     CheckFinding::ok("space", format!("{mib} MiB are free at {shown}"))
@@ -213,8 +222,8 @@ fn clock(store: Option<&QuorumStoreSummary>, now: SystemTime) -> CheckFinding {
     match written.and_then(|written| written.duration_since(now).ok()) {
         Some(behind) if behind > CLOCK_TOLERANCE => {
             let what = format!(
-                "it is {} s behind the last line of the audit log, whose times are then wrong; \
-                 nothing else depends on it",
+                "it is {} s behind the last line of the audit log, so the times in one of them are \
+                 wrong; nothing else depends on the clock",
                 behind.as_secs()
             );
             let fix = "set the clock, for example with NTP";
@@ -236,7 +245,7 @@ fn share(
         if config.peers.is_empty() && !has_state {
             findings.push(error(
                 "share",
-                "neither `share` nor a [[peer]]: the server can get no shares",
+                "neither `share` nor a [[peer]] is set: the server cannot get shares",
                 "name the file from the ceremony, or the servers of the group that has the key",
             ));
         }
@@ -254,7 +263,7 @@ fn share(
         _ => findings.push(match read_share_file(&path) {
             Err(failed) => error("share", failed.to_string(), "copy it from the ceremony again"),
             Ok(file) if public.is_some_and(|public| public != file.public()) => {
-                error("share", "it is of another key than `public_key`", "copy both again")
+                error("share", "it belongs to another key than `public_key`", "copy both again")
             }
             Ok(file) => {
                 let member = file.header.group.member(file.server).map(|member| member.identity);
@@ -262,7 +271,7 @@ fn share(
                     let fix = "give this server its own share and identity, as in the list";
                     error("share", "it is for another `identity`", fix)
                 } else {
-                    let what = "it is there, and destroyed as soon as the server has started";
+                    let what = "it exists; the server destroys it as soon as it has started";
                     CheckFinding::ok("share", what)
                 }
             }
@@ -303,7 +312,7 @@ fn member(
         CheckFinding::new(
             FindingSeverity::Warning,
             "listen",
-            format!("{what}, and it listens on other ports"),
+            format!("{what}, but it listens on other ports"),
             fix,
         )
     })
@@ -325,7 +334,7 @@ async fn running(
             findings.push(CheckFinding::ok("server", what));
         }
         Ok(health) => {
-            let fix = "`sunder status` shows its links, and its log the reasons";
+            let fix = "`sunder status` shows its links, and its log shows the reasons";
             findings.push(error("server", health.problem, fix));
         }
         Err(QuorumApiError::Unconnected { source, .. })
@@ -338,7 +347,7 @@ async fn running(
         Err(QuorumApiError::Unconnected { .. }) => {
             let what = match store {
                 Some(_) => "it does not run",
-                None => "it does not run, and has not yet",
+                None => "it does not run, and has never run",
             };
             let fix = "sunder quorum node --config, with this configuration";
             findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));
@@ -413,7 +422,7 @@ fn of_peer(peer: &QuorumPeer, found: LinkProbeResult) -> CheckFinding {
             warning(format!("{at}: nobody listens there"), fix)
         }
         LinkProbeResult::Unreachable(why) => {
-            let fix = "see whether that host runs, and whether a firewall is between";
+            let fix = "check that the host there is up, and that no firewall blocks the path";
             warning(format!("{at}: {why}"), fix)
         }
     }

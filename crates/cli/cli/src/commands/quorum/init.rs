@@ -1,37 +1,34 @@
 //! `sunder quorum init`: the ceremony.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use clap::ValueEnum;
+use console::CommandFailure;
 use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
 use quorum::group::QuorumGroup;
 use quorum::nodes::parse_nodes;
-use quorum::{CombinatorialSharing, DealerKey, PrimeSearchProgress, QuorumShareFile, Sha256Digest};
+use quorum::{CombinatorialSharing, DealerKey, QuorumShareFile, Sha256Digest};
 use random::RandomGenerator;
 use serde::Serialize;
 
-use crate::console;
 use crate::daemon;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// A list of servers, shown by `--help`.
 const EXAMPLE: &str = include_str!("nodes.toml");
 
-/// Makes a key, splits it for the servers of a group, and forgets it.
+/// Generates a key, splits it into shares for the servers of a group, and erases it.
 ///
 /// Writes `DIR/public.pem`, and `DIR/server-1.share`, `DIR/server-2.share` and so on, one for each
 /// server, readable by you only. Take each to its server, where `sunder quorum node` reads it once
-/// and destroys it. Whoever has the files of f+1 servers can sign: run this on a machine that you
-/// trust for an hour, and refresh the group right afterwards.
+/// and destroys it. The files of f+1 servers together can sign: run this on a host that you trust
+/// for an hour, and refresh the group right afterwards.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
     /// The servers, in TOML
     #[arg(long, value_name = "FILE")]
     nodes: PathBuf,
-    /// The number of faulty servers that the group tolerates, 1 to 4, if you want it to be checked:
+    /// The number of faulty servers that the group tolerates, 1 to 4, to check the list against it:
     /// a group of 3F+1 servers tolerates F
     #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
     f: Option<u8>,
@@ -71,9 +68,8 @@ impl RsaKeyKind {
 
 fn help() -> String {
     format!(
-        "Example: sunder quorum init --nodes nodes.toml --out ceremony, with this in nodes.toml\n\n\
-         {EXAMPLE}\n\
-         `sunder quorum identity FILE` says the identity of a server."
+        "Example: sunder quorum init --nodes nodes.toml --out ceremony, with this in \
+         nodes.toml\n\n{EXAMPLE}\n`sunder quorum identity FILE` prints the identity of a server."
     )
 }
 
@@ -111,27 +107,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
     // Before the time is spent.
     ceremony_files::create_directory(&arguments.out).map_err(|error| failed(&error))?;
-    let key = make_key(arguments.key.bits())?;
+    let key = demo::make_quorum_key(arguments.key.bits())?;
     let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
     let mut generator = RandomGenerator::seeded().map_err(random)?;
     let files = QuorumShareFile::deal(&key, &group, &mut generator).map_err(random)?;
     let paths = ceremony_files::write(&arguments.out, &files).map_err(|error| failed(&error))?;
     report(arguments, &key, &group, &paths)
-}
-
-/// Makes a key of two random safe primes, on all processors.
-///
-/// # Errors
-/// If there are no random bytes.
-pub(crate) fn make_key(bits: u32) -> Result<DealerKey, CommandFailure> {
-    let progress = CommandProgress::unknown();
-    let tried = |search: PrimeSearchProgress| {
-        let PrimeSearchProgress { prime, tried } = search;
-        progress.doing(format!("searching for safe prime {prime} of 2: {tried} numbers tried"));
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let key = DealerKey::generate_on(threads, bits, &tried);
-    key.map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 fn report(

@@ -13,7 +13,7 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     ),
     gauge(
         "sunder_quorum_unhealthy_seconds",
-        "For how long something has been wrong.",
+        "How long the server has been unhealthy.",
         |status, samples| samples.add(&[], status.0.health.problem_s.unwrap_or(0)),
     ),
     gauge("sunder_quorum_epoch", "The epoch whose shares it has.", |status, samples| {
@@ -29,7 +29,7 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     ),
     gauge(
         "sunder_quorum_waiting_seconds",
-        "For how long entries have waited to be committed.",
+        "How long entries have waited to be committed.",
         |status, samples| samples.add(&[], status.0.health.waiting_s.unwrap_or(0)),
     ),
     counter(
@@ -42,12 +42,12 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     ),
     counter(
         "sunder_quorum_wrong_answers_total",
-        "How often a server was proven to sign wrongly.",
+        "How often it was proven that a server signed wrongly.",
         |status, samples| samples.add(&[], status.0.wrong_answers),
     ),
     counter(
         "sunder_quorum_sent_bytes_total",
-        "Bytes of messages sent to other servers, without what encryption and TCP add.",
+        "Bytes of messages sent to other servers, without the overhead of encryption and TCP.",
         |status, samples| {
             let sent = status.0.sent_bytes;
             samples.add(&[("topic", &"log")], sent.log);
@@ -66,7 +66,7 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     ),
     counter(
         "sunder_quorum_refused_connections_total",
-        "Connections whose other ends have not proven the key of a server that connects here.",
+        "Connections whose other end has not proven the key of a server that may connect here.",
         |status, samples| samples.add(&[], status.0.refused_connections),
     ),
     gauge("sunder_quorum_link_up", "Whether there is a link with a server.", |status, samples| {

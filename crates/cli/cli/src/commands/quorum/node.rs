@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use console::CommandFailure;
 use quorum::Sha256Digest;
 use quorum::api::ApiSocket;
 use quorum::consensus::{self, ConsensusLog};
@@ -22,21 +23,19 @@ use tracing::{info, warn};
 use super::{QuorumServiceStatus, examine, page};
 use crate::checks::finding::CheckFinding;
 use crate::checks::host;
-use crate::console;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
-use crate::failure::CommandFailure;
 
 /// A complete configuration, shown by `--help`.
 pub(super) const EXAMPLE: &str = include_str!("node.toml");
 
 /// Runs one server of a group.
 ///
-/// Keeps links with the other servers, signs with them what is registered or what a rule allows,
-/// and takes part in refreshes. Local users reach it by its socket; whoever may connect to it may
-/// register, sign and refresh.
+/// Keeps links with the other servers, signs with them the messages that are registered or allowed
+/// by a rule, and takes part in refreshes. Local users reach it through its socket. Anyone who may
+/// connect to the socket may register, sign and refresh.
 ///
-/// Stops on SIGINT or SIGTERM. Reads its configuration again on SIGHUP: rules, peers, delays
-/// and timeouts are in force at once, and the log names what needs a restart.
+/// Stops on SIGINT or SIGTERM. Reads its configuration again on SIGHUP: rules, peers, delays and
+/// timeouts take effect at once, and the log names the changed settings that need a restart.
 /// `sunder status` shows its state; `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
@@ -52,8 +51,8 @@ pub(crate) struct Quorum;
 impl Daemon for Quorum {
     const NAME: &'static str = "quorum";
     const LEGEND: &'static str = "\
-For a server of a quorum, `height` is that of the agreement log, and `queued` are bytes that wait to
-be sent to another server.";
+For a server of a quorum, `height` is the height of the agreement log, and `queued` is the number of
+bytes that wait to be sent to another server.";
     type Status = QuorumServiceStatus;
 
     fn page(now: &QuorumServiceStatus, before: Option<&QuorumServiceStatus>) -> String {
@@ -80,7 +79,7 @@ impl ConfiguredDaemon for Quorum {
 fn help() -> String {
     format!(
         "Example: sunder quorum node --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         A server that is to join by a refresh has no `share`, and a [[peer]] with `identity` and\n\
+         A server that is to join in a refresh has no `share`, but a [[peer]] with `identity` and\n\
          `address` for each server of the group that has the key.\n\
          Further settings, above the first [[...]]: master_credential (in place of master_key),\n\
          socket_access, max_connections, audit_mib, sign_timeout_s, need_delay_s,\n\
@@ -148,7 +147,7 @@ async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFai
             handle.reload(new).await.map_err(io::Error::other)?;
             if !unchanged.is_empty() {
                 let settings = unchanged.join(", ");
-                warn!(%settings, "changed settings that are in force after a restart only");
+                warn!(%settings, "changed settings that take effect only after a restart");
             }
             Ok(())
         }

@@ -1,11 +1,11 @@
 //! The page that `sunder status` shows for a server of a quorum.
 
+use console::table::{ColumnAlignment, aligned};
 use quorum::api::{AwaitedServer, RefreshStatus, RefreshStep};
 use quorum::links::LinkStatus;
 use quorum::node::QuorumNodeStatus;
 
 use crate::commands::status::UNKNOWN;
-use crate::table::{ColumnAlignment, aligned};
 
 /// The page of a server.
 pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -> String {
@@ -60,7 +60,7 @@ pub(super) fn progress(refresh: &RefreshStatus) -> String {
         RefreshStep::Dealing => "shares dealt and confirmed",
         RefreshStep::Computing => "new servers with their shares",
         RefreshStep::Done => return "done".into(),
-        RefreshStep::Cancelled => return format!("given up by {cancelled_of} servers"),
+        RefreshStep::Cancelled => return format!("cancelled by {cancelled_of} servers"),
     };
     let awaited = |it: &AwaitedServer| {
         let link = if it.connected { "" } else { ", no link" };
@@ -73,7 +73,7 @@ pub(super) fn progress(refresh: &RefreshStatus) -> String {
     };
     let cancelled = match cancelled {
         0 => String::new(),
-        cancelled => format!("; given up by {cancelled} of {cancelled_of}"),
+        cancelled => format!("; cancelled by {cancelled} of {cancelled_of}"),
     };
     format!("{step}, {done} of {of}{awaited}{cancelled}")
 }
@@ -133,10 +133,10 @@ mod tests {
         (state.cancelled, state.problem) = (1, "different lists".into());
         assert_eq!(
             refresh(&state),
-            "refresh to epoch 3: approvals of servers, 1 of 2; given up by 1 of 2\n\
-             wrong: different lists\n"
+            "refresh to epoch 3: approvals of servers, 1 of 2; cancelled by 1 of 2\nwrong: \
+             different lists\n"
         );
         state.step = RefreshStep::Cancelled;
-        assert_eq!(progress(&state), "given up by 2 servers");
+        assert_eq!(progress(&state), "cancelled by 2 servers");
     }
 }

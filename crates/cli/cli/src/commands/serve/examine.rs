@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use console::CommandFailure;
 use micss::allow::AllowedService;
 use micss::config::{Integrity, MicssServerConfig, StreamChannelConfig};
 use micss::target::TargetHost;
@@ -15,7 +16,6 @@ use super::{open_listeners, within_limits};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::greeting::{GreetingOutcome, probe_channel};
 use crate::checks::{host, listeners};
-use crate::failure::CommandFailure;
 
 /// How long the lookup of a name may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -53,8 +53,13 @@ fn risks(config: &MicssServerConfig) -> Vec<CheckFinding> {
     };
     let mut risks = Vec::new();
     if config.min_channels == 1 {
-        let what = "a client may come over one channel: whoever listens on it reads everything";
-        risks.push(warning("min_channels", what, "set it to as many channels as clients have"));
+        let what = "a client may use a single channel: an eavesdropper on it reads everything";
+        risks.push(warning(
+            "min_channels",
+            what,
+            "set it to the number of channels that clients \
+                                                  have",
+        ));
     }
     if config.integrity == Integrity::None {
         let what = "clients may ask for streams on which changes go unnoticed";
@@ -71,7 +76,7 @@ fn risks(config: &MicssServerConfig) -> Vec<CheckFinding> {
     });
     if let Some((first, second, ip)) = twice {
         let what =
-            format!("{first} and {second} are both at {ip}: clients come by the same way to both");
+            format!("{first} and {second} are both at {ip}: clients reach both over the same path");
         risks.push(warning("listen", &what, "listen at an address on each network"));
     }
     risks
@@ -88,13 +93,10 @@ fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> CheckFinding
         max_segment: None,
     };
     if let GreetingOutcome::Greeted(_) = runtime.block_on(probe_channel(&channel)) {
-        return CheckFinding::ok(
-            subject,
-            format!("{address} is in use by a sunder serve that is running"),
-        );
+        return CheckFinding::ok(subject, format!("{address} is in use by a running sunder serve"));
     }
     let what = format!("{address} is in use by another program");
-    let fix = format!("see by which: ss -lntp 'sport = :{}'", address.port());
+    let fix = format!("see which one: ss -lntp 'sport = :{}'", address.port());
     CheckFinding::new(FindingSeverity::Error, subject, what, fix)
 }
 
@@ -118,8 +120,8 @@ async fn services(allowed: &[AllowedService]) -> Vec<CheckFinding> {
     answers.sort();
     let unknown = answers.into_iter().filter(|(.., is_found)| !is_found);
     let finding = |(index, name, _): (usize, String, bool)| {
-        let what = format!("this host finds no address for {name}");
-        let fix = format!("look at `getent hosts {name}`, or give the service's address");
+        let what = format!("this host cannot resolve {name}");
+        let fix = format!("check `getent hosts {name}`, or give the service's address");
         CheckFinding::new(FindingSeverity::Warning, format!("allow {}", index + 1), what, fix)
     };
     unknown.map(finding).collect()
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_use_by_others_is_wrong() {
+    fn an_address_used_by_another_program_is_an_error() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
         // It closes the connection, as many programs do after an unexpected request.

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use console::CommandFailure;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
@@ -19,8 +20,6 @@ use tokio::time::timeout;
 
 use super::{ask_all, metrics};
 use crate::checks::listeners::open_to_all;
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// The time within which a request must arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -90,7 +89,7 @@ fn refusal<T>(request: &Request<T>) -> Option<Response<Full<Bytes>>> {
         // A web page could resolve its own name to this address and read the answer.
         return refused(
             StatusCode::MISDIRECTED_REQUEST,
-            "ask by an address, as in http://127.0.0.1:9100/metrics, or by localhost\n",
+            "use an address, as in http://127.0.0.1:9100/metrics, or localhost\n",
         );
     }
     if request.uri().path() != PATH {

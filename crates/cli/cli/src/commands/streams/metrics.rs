@@ -19,7 +19,7 @@ macro_rules! of {
 
 /// The metrics.
 pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
-    gauge("sunder_streams", "Streams that have begun and are not over.", |named, samples| {
+    gauge("sunder_streams", "Open streams.", |named, samples| {
         samples.add(&[], named.status.streams.under_way);
     }),
     gauge("sunder_streams_waiting", "Open streams that wait for a channel.", |named, samples| {
@@ -34,7 +34,7 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
             }
         },
     ),
-    counter("sunder_streams_total", "Streams that are over.", |named, samples| {
+    counter("sunder_streams_total", "Ended streams.", |named, samples| {
         let streams = &named.status.streams;
         for (end, count) in [
             ("finished", streams.finished),
@@ -49,22 +49,18 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     gauge("sunder_waiting_connections", "Connections without an open stream.", of!(limits.waiting)),
     gauge(
         "sunder_waiting_connections_max",
-        "How many of these may be: max_waiting.",
+        "The limit of connections without an open stream: max_waiting.",
         of!(limits.max_waiting),
     ),
-    gauge(
-        "sunder_streams_max",
-        "How many streams may be open: max_streams.",
-        of!(limits.max_streams),
-    ),
+    gauge("sunder_streams_max", "The limit of open streams: max_streams.", of!(limits.max_streams)),
     gauge(
         "sunder_record_memory_bytes",
-        "What is set aside for records of open streams.",
+        "Memory reserved for records of open streams.",
         of!(limits.memory_bytes),
     ),
     gauge(
         "sunder_record_memory_max_bytes",
-        "How much that may be: max_memory_mib.",
+        "The limit of memory for records: max_memory_mib.",
         of!(limits.max_memory_bytes),
     ),
     counter(
@@ -74,12 +70,12 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     ),
     counter(
         "sunder_unopened_evicted_total",
-        "Streams among them whose request was not verified yet.",
+        "Of these, streams whose request was not verified yet.",
         of!(limits.unopened_evicted),
     ),
     counter(
         "sunder_turned_away_total",
-        "Connections whose client asked for other terms than the server's.",
+        "Connections rejected because of the terms that the client requested.",
         of!(limits.turned_away),
     ),
     counter(
@@ -99,12 +95,12 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     ),
     counter(
         "sunder_interception_restored_total",
-        "How often another program had removed or changed them.",
+        "How often another program removed or changed the rules of interception.",
         |named, samples| of_interception(named, samples, |it| it.restored),
     ),
     gauge(
         "sunder_channel_up",
-        "Whether the other end answers; at a server, any that has streams.",
+        "Whether the other end answers; at a server, whether any client with streams answers.",
         |named, samples| {
             let up = |channel: &StreamChannelStatus| match channel.state {
                 StreamChannelState::Unknown => None,
@@ -115,26 +111,31 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     ),
     gauge(
         "sunder_channel_state_seconds",
-        "For how long it has been up or down.",
+        "How long the channel has been up or down.",
         |named, samples| of_channels(named, samples, |channel| channel.state_s),
     ),
     gauge(
         "sunder_channel_peers",
-        "Clients' addresses that have streams on it.",
+        "Client addresses with streams on the channel.",
         |named, samples| of_servers_channels(named, samples, |channel| channel.peers),
     ),
-    gauge("sunder_channel_peers_down", "Those of them that do not answer.", |named, samples| {
-        of_servers_channels(named, samples, |channel| channel.peers_down);
-    }),
+    gauge(
+        "sunder_channel_peers_down",
+        "Client addresses with streams on the channel that do not \
+                                        answer.",
+        |named, samples| {
+            of_servers_channels(named, samples, |channel| channel.peers_down);
+        },
+    ),
     gauge("sunder_channel_ready", "Connections that wait for a stream.", of!(channel.ready)),
     counter(
         "sunder_channel_connections_total",
-        "Connections that were made.",
+        "Connections that were established.",
         of!(channel.connected),
     ),
     counter(
         "sunder_channel_connect_failures_total",
-        "Connections that could not be made.",
+        "Connections that could not be established.",
         of!(channel.unconnected),
     ),
     counter("sunder_channel_sent_bytes_total", "Bytes that were sent.", of!(channel.sent_bytes)),
@@ -145,21 +146,21 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     ),
     counter(
         "sunder_channel_waited_seconds_total",
-        "How long streams have waited for this channel while another had brought more.",
+        "How long streams have waited for the channel while another had delivered more.",
         of!(channel.waited_s),
     ),
-    counter("sunder_channel_broken_total", "Streams that it broke off under.", of!(channel.broken)),
+    counter("sunder_channel_broken_total", "Streams that lost the channel.", of!(channel.broken)),
     counter(
         "sunder_channel_rejoined_total",
-        "Connections that took another's place in an open stream.",
+        "Connections that replaced another one in an open stream.",
         of!(channel.rejoined),
     ),
     counter(
         "sunder_channel_tampered_total",
-        "How often it was found to carry other bytes than were sent.",
+        "How often changed bytes were found on the channel.",
         of!(channel.tampered),
     ),
-    gauge("sunder_channel_round_trip_seconds", "How long a round trip took.", |named, samples| {
+    gauge("sunder_channel_round_trip_seconds", "The round-trip time.", |named, samples| {
         of_channels(named, samples, |channel| channel.rtt_ms.map(|ms| ms / 1e3));
     }),
 ];
@@ -186,7 +187,7 @@ fn of_channels<T: Display>(
     }
 }
 
-/// A sample for each channel, at a server: it is known by its limits.
+/// A sample for each channel of a server, which is recognised by its limits.
 fn of_servers_channels(
     named: &StreamServiceStatus,
     samples: &mut MetricSamples<'_>,

@@ -1,5 +1,6 @@
 //! The page that `sunder status` shows for a proxy or a server.
 
+use console::table::{ColumnAlignment, aligned};
 use micss::status::{
     InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
     StreamCounts, StreamRedundancy,
@@ -7,7 +8,6 @@ use micss::status::{
 
 use super::StreamServiceStatus;
 use crate::commands::status::{UNKNOWN, format_number, rate};
-use crate::table::{ColumnAlignment, aligned};
 
 /// The columns of channels.
 const COLUMNS: [(&str, ColumnAlignment); 12] = [
@@ -52,10 +52,10 @@ fn limits(limits: &ServerLimitStatus) -> String {
     };
     let waiting = counts(&[
         (limits.waiting_evicted, "closed to make room (max_waiting)"),
-        (limits.turned_away, "turned away for their terms"),
+        (limits.turned_away, "rejected because of their terms"),
     ]);
     let memory = counts(&[
-        (limits.out_of_memory, "times too little (max_memory_mib)"),
+        (limits.out_of_memory, "times out of memory (max_memory_mib)"),
         (limits.streams_evicted, "streams ended to make room"),
     ]);
     format!(
@@ -89,7 +89,7 @@ fn streams(streams: &StreamCounts, redundancy: &StreamRedundancy) -> String {
     let named = counts.iter().filter(|(count, _)| *count > 0);
     let named = named.map(|(count, what)| format!(", {count} {what}"));
     let named: String = named.collect();
-    format!("streams: {under_way} under way{}{named}", spare_channels(redundancy))
+    format!("streams: {under_way} open{}{named}", spare_channels(redundancy))
 }
 
 /// What open streams can still lose, if some can lose a channel or wait for one.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_has_grown() {
+    fn rates_are_computed_from_counter_differences() {
         let before = one();
         let mut now = one();
         now.status.uptime_s = 3.0;
@@ -229,13 +229,13 @@ mod tests {
         let row =
             ["1", "192.0.2.1:6522", "up 1 s", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
         assert_eq!(last_line(&first), row, "{first}");
-        assert!(first.contains("streams: 2 under way, 1 TAMPERED WITH\n"), "{first}");
+        assert!(first.contains("streams: 2 open, 1 TAMPERED WITH\n"), "{first}");
         let redundancy = StreamRedundancy { waiting: 1, spare: vec![2, 3] };
-        let text = "streams: 2 under way (1 WAITS for a channel, 2 can lose no channel, \
+        let text = "streams: 2 open (1 WAITS for a channel, 2 can lose no channel, \
             3 can lose 1 channel), 1 TAMPERED WITH";
         assert_eq!(streams(&now.status.streams, &redundancy), text);
         let redundancy = StreamRedundancy { waiting: 0, spare: vec![2] };
-        let text = "streams: 2 under way, 1 TAMPERED WITH";
+        let text = "streams: 2 open, 1 TAMPERED WITH";
         assert_eq!(streams(&now.status.streams, &redundancy), text);
         let second = page("proxy", &now, Some(&before));
         let row = [
@@ -283,12 +283,12 @@ mod tests {
             Some(ServerLimitStatus { streams_evicted: 4, memory_bytes: 1, ..limits });
         let busy = page("serve", &server, None);
         assert!(busy.contains("of 8192, 7 closed to make room (max_waiting)\n"), "{busy}");
-        let memory = "records: 1 of 0 MiB, 5 times too little (max_memory_mib), 4 streams ended";
+        let memory = "records: 1 of 0 MiB, 5 times out of memory (max_memory_mib), 4 streams ended";
         assert!(busy.contains(memory), "{busy}");
     }
 
     #[test]
-    fn what_is_lost_is_named() {
+    fn lost_channels_and_peers_are_named() {
         let mut now = one();
         let channel = &mut now.status.channels[0];
         (channel.state, channel.state_s) = (StreamChannelState::Down, Some(125.0));

@@ -2,32 +2,31 @@
 
 use std::path::PathBuf;
 
+use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use transport::{ConnectionOptions, Error, TransportChoice, persistent_identity, random_identity};
 
 use super::{parse_choice, security_or};
-use crate::console;
-use crate::failure::CommandFailure;
 
-/// How the other end is reached, and who it is.
+/// The options for the address and the key of the other end.
 #[derive(clap::Args)]
 pub(super) struct TransportConnectOptions {
     /// The transport: auto, or the name of one
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
     transport: TransportChoice,
-    /// The other end's public key, as it prints it
+    /// The other end's public key, as the other end prints it
     #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
     key: Option<IdentityPublicKey>,
-    /// The file with this end's key [default: for send, one that is kept; else a new one]
+    /// The file with this end's key [default: for send, a key that is kept; otherwise a new one]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
-    /// Without encryption and proof of keys: whoever is on the path can read and change everything
+    /// Without encryption and proof of keys: an attacker on the path can read and change everything
     #[arg(long, conflicts_with = "key")]
     insecure: bool,
     /// TCP's congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Use udp although the path loses some of what is sent: it may fail at any time
+    /// Use udp even if the path loses packets: the connection may fail at any time
     #[arg(long)]
     accept_loss: bool,
 }
@@ -41,7 +40,8 @@ impl TransportConnectOptions {
         self.options_or(random_identity)
     }
 
-    /// The same for one that is known again in the next run.
+    /// The same with a key that is kept, so that the receiver recognises this sender in the next
+    /// run.
     ///
     /// # Errors
     /// As [`Self::options`].
@@ -51,7 +51,8 @@ impl TransportConnectOptions {
             Ok(None) => random_identity(),
             Err(error) => {
                 console::warning(&format!(
-                    "the receiver will not know this sender again, whose key cannot be kept: {error}"
+                    "this sender's key cannot be kept, so the receiver will not recognise it \
+                     again: {error}"
                 ));
                 random_identity()
             }

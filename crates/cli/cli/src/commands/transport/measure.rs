@@ -1,18 +1,17 @@
 //! `sunder transport measure`: what one exchange takes.
 
+use console::CommandFailure;
 use serde::Serialize;
 use transport::measurement::{self, ExchangeTiming};
 use transport::{ExchangeProfile, PathStatistics};
 
 use super::connecting::TransportConnectOptions;
 use super::failed;
-use crate::console;
-use crate::failure::CommandFailure;
 
-/// Makes one exchange with `sunder transport serve` and prints what it took.
+/// Makes one exchange with `sunder transport serve` and prints how long it took.
 ///
-/// That is: until the connection was there, until the first byte of an answer, and until the other
-/// end's program had read everything and all its bytes were here.
+/// The times are: until the connection is established, until the first byte of an answer arrives,
+/// and until the other end's program has read everything and all its bytes have arrived.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder transport measure server.example:7000 --key KEY --send 3000000"
@@ -27,12 +26,12 @@ pub(super) struct Arguments {
     /// The bytes to receive, in all rounds together
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     receive: u64,
-    /// How often this end sends a part and waits for the answer
+    /// The number of rounds: in each, this end sends a part and waits for the answer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     rounds: u32,
     #[command(flatten)]
     connecting: TransportConnectOptions,
-    /// Prints one JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

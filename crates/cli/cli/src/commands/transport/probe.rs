@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use serde::Serialize;
 use transport::choice::{PathExamination, TransportCandidate, examine};
 use transport::{ConnectionOptions, ConnectionSecurity, ExchangeProfile, random_identity};
 
 use super::failed;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
 
-/// Measures the path to a host that runs `sunder transport receive` or `serve`, predicts what an
-/// exchange takes over each transport, and says which one `auto` uses and why.
+/// Measures the path to a host that runs `sunder transport receive` or `serve`, predicts how long
+/// an exchange takes over each transport, and shows which one `auto` uses and why.
 ///
-/// It takes four round trips at most, and sends some hundred packets in each direction. Nothing
-/// that it measures is secret, and nothing is authenticated but by a random number: who is on the
-/// path can change the result.
+/// It takes at most four round trips, and sends some hundred packets in each direction. The result
+/// is not secret, and only a random number authenticates it: an attacker on the path can change it.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder transport probe 192.0.2.10:7000 --bytes 30000000")]
 pub(super) struct Arguments {
@@ -26,10 +24,10 @@ pub(super) struct Arguments {
     /// The bytes to send in the exchange that is predicted
     #[arg(long, value_name = "BYTES", default_value_t = 10_000_000)]
     bytes: u64,
-    /// The bytes to receive in it
+    /// The bytes to receive in this exchange
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     receive: u64,
-    /// How often this end waits for an answer in it
+    /// How often this end waits for an answer in this exchange
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u32,
     /// Print one JSON document

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
+use console::CommandFailure;
+use console::CommandProgress;
+use console::signals;
 use keys::IdentityPublicKey;
 use transport::files::{
     FileReceiveError, FileReceiver, FileTransferEvent, ReceivedFile, TransferLimiter,
@@ -13,10 +16,6 @@ use transport::files::{
 use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener};
 
 use super::{failed, reachable, security};
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
-use crate::signals;
 
 /// The maximum number of files at a time.
 const MAX_FILES: usize = 64;
@@ -26,35 +25,37 @@ const MAX_REFUSALS: usize = 64;
 
 /// Receives files into a directory, from hosts that run `sunder transport send`.
 ///
-/// Prints the command for the other host. A file that is not complete is .NAME.part; it goes on
-/// from there when it is sent again, also after this command was stopped. A file that is there
-/// already stays as it is, unless --overwrite says otherwise. Who knows the printed key can send;
-/// --peer admits some only.
+/// Prints the command for the other host. An incomplete file is .NAME.part. When the file is sent
+/// again, the transfer resumes from there, even if this command was stopped in between. A file that
+/// exists is not replaced, unless --overwrite is given. Anyone who knows the printed key can send;
+/// --peer admits only some senders.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// The address for senders; all transports share its port number
     #[arg(long, value_name = "ADDR", required_unless_present = "via")]
     listen: Option<String>,
-    /// Wait at a relay instead, for a host that nobody reaches from outside
+    /// Wait at a relay instead, if this host cannot be reached from outside
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     via: Option<String>,
     /// The directory for the files
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// End after one file is complete
+    /// Exit after one complete file
     #[arg(long)]
     once: bool,
-    /// Replace files that are there already
+    /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
     /// The file with this end's key, so that it stays the same [default: a new one for each run]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
-    /// The public key of a sender; may be given several times [default: who knows this end's key]
+    /// The public key of a sender; may be given several times [default: anyone who knows this end's
+    /// key]
     #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
     peer: Vec<IdentityPublicKey>,
-    /// Receive without encryption: anyone can send, and whoever is on the path can change the files
+    /// Receive without encryption: anyone can send, and an attacker on the path can change the
+    /// files
     #[arg(long)]
     insecure: bool,
 }
@@ -108,7 +109,7 @@ fn spawn(
     complete: Option<SyncSender<Result<(), CommandFailure>>>,
 ) {
     let Some(place) = places.take(&connection) else {
-        console::warning(&format!("{MAX_FILES} files are on their way: one more has to wait"));
+        console::warning(&format!("{MAX_FILES} files are being received: another one has to wait"));
         if let Some(place) = refusals.take(&connection) {
             in_thread(move || {
                 FileReceiver::refuse(connection);
@@ -166,7 +167,7 @@ fn receive(
     let ReceivedFile { path, bytes, sha256, elapsed, .. } = &received;
     let resumed = match received.resumed_from {
         0 => String::new(),
-        there => format!(", {there} of which were there"),
+        there => format!(", {there} of which were already there"),
     };
     let by = peer.map_or(format!("{from}, insecure"), |key| format!("{from}, key {key}"));
     let seconds = elapsed.as_secs_f64();
@@ -203,7 +204,7 @@ fn announce(address: &str, security: &ConnectionSecurity) -> Result<(), CommandF
         None => "--insecure".into(),
     };
     if security.public_key().is_none() {
-        console::warning("insecure: anyone who reaches this address can send files");
+        console::warning("insecure: anyone who can reach this address can send files");
     }
     console::print_line(&format!("sunder transport send FILE {address} {options}"))
 }

@@ -5,6 +5,7 @@ mod page;
 
 use std::net::SocketAddr;
 
+use console::CommandFailure;
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
@@ -12,20 +13,18 @@ use service::status::ServiceStatus;
 use tokio::sync::oneshot;
 use transport::relay::{self, RelayError, RelayStatus};
 
-use crate::console;
 use crate::daemon::{self, Daemon};
-use crate::failure::CommandFailure;
 
 /// Connects senders and receivers that are both behind address translation (NAT).
 ///
 /// A receiver waits here with `receive --via`, and a sender finds it by the address that the
-/// receiver prints. The relay passes on what they send each other: it learns addresses, times and
-/// lengths, but no content and no key. Anyone who reaches it can use it; a firewall admits some
-/// only. It passes on TCP, and no datagrams: the ends are connected by `tcp`, whatever the path is
-/// like.
+/// receiver prints. The relay forwards what they send each other: it learns addresses, times and
+/// lengths, but no content and no key. Anyone who can reach it can use it; restrict access with a
+/// firewall. It forwards only TCP, no datagrams, so both ends use the transport `tcp`.
 ///
-/// `sunder status` shows how many wait, the pairs, what was refused and the bytes passed on. Stops
-/// on SIGINT or SIGTERM; connections end then. `RUST_LOG=debug` logs more.
+/// `sunder status` shows how many receivers wait, the pairs, the refused connections and the
+/// forwarded bytes. Stops on SIGINT or SIGTERM, which ends all connections. `RUST_LOG=debug` logs
+/// more.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder transport relay --listen 0.0.0.0:7100
 Then: sunder transport receive --via relay.example:7100 --out inbox, on the host that receives")]
@@ -49,7 +48,7 @@ pub(crate) struct RelayServiceStatus {
 impl Daemon for Relay {
     const NAME: &'static str = "relay";
     const LEGEND: &'static str = "\
-For a relay, `to` and `from` are the bytes passed on to and from the ends that had waited.";
+For a relay, `waiting ends` are the ends that waited for the other end, such as receivers.";
     type Status = RelayServiceStatus;
 
     fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>) -> String {

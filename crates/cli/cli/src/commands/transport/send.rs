@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use console::CommandFailure;
+use console::CommandProgress;
+use console::signals;
 use serde::Serialize;
 use transport::choice::TransportDecision;
 use transport::files::{self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile};
@@ -13,29 +16,25 @@ use transport::{
 
 use super::connecting::TransportConnectOptions;
 use super::failed;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
-use crate::signals;
 
 /// Sends a file to a host that runs `sunder transport receive`.
 ///
-/// If the connection breaks or is silent, it connects again and goes on where it was; so does
+/// If the connection breaks or is silent, it connects again and resumes where it stopped. So does
 /// another `send` of the same file after this one was stopped. The receiver checks the SHA-256
-/// digest at the end. The file keeps its permissions and its time.
+/// digest at the end. The file keeps its permissions and its modification time.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The receiver's address, as it prints it; TOKEN@HOST:PORT if it waits at a relay;
-    /// several addresses, separated by commas, for shares over several networks
+    /// The receiver's address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay;
+    /// several addresses, separated by commas, to send shares over several networks
     #[arg(value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
     connecting: TransportConnectOptions,
-    /// Say why auto uses the transport that it uses
+    /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
     /// Print one JSON document on standard output
@@ -75,14 +74,14 @@ struct TransportSendDocument<'a> {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let mut options = arguments.connecting.lasting_options()?;
     if matches!(options.security, ConnectionSecurity::Insecure) {
-        console::warning("insecure: whoever is on the path can read and change the file");
+        console::warning("insecure: an attacker on the path can read and change the file");
     }
     options.exchange = exchange(&arguments.file);
     let sent = send(arguments, &options)?;
     report(arguments, &sent)
 }
 
-/// What is announced to the choice of a transport.
+/// The exchange for which a transport is chosen.
 fn exchange(file: &Path) -> Option<ExchangeProfile> {
     let sent = file.metadata().ok()?.len();
     Some(ExchangeProfile { sent, received: 0, rounds: 1 })
@@ -92,7 +91,7 @@ fn explain(connection: &Connection) {
     let name = connection.transport();
     let line = match connection.decision() {
         Some(TransportDecision { reason, .. }) => format!("{name}: {reason}"),
-        None => format!("{name}: as the command says"),
+        None => format!("{name}: as --transport says"),
     };
     console::note(&line);
 }
@@ -118,13 +117,13 @@ fn send(arguments: &Arguments, options: &ConnectionOptions) -> Result<SentFile, 
     sent.map_err(|error| refused(&error, &arguments.address))
 }
 
-/// A signal ends the connection before it ends the command: the receiver knows at once.
+/// A signal closes the connection before it ends the command, so that the receiver knows at once.
 fn end_on_signal(current: Arc<Mutex<Option<ConnectionCloser>>>) -> Result<(), CommandFailure> {
     let end = move || {
         if let Some(closer) = &*lock(&current) {
             closer.close();
         }
-        console::note("stopped; the same command goes on where this was");
+        console::note("stopped; the same command resumes where this one stopped");
     };
     signals::run_on_signal(end)
         .map_err(|error| CommandFailure::Failed(format!("cannot handle signals: {error}")))
@@ -157,11 +156,12 @@ impl TransferProgress {
             }
             FileTransferEvent::Comparing => {
                 if let Some(progress) = &self.progress {
-                    progress.doing("comparing what is there");
+                    progress.doing("comparing the part that is there");
                 }
             }
             FileTransferEvent::Silent { transport, silence } => console::warning(&format!(
-                "nothing has come from the receiver by {transport} for {:.1} s: connecting again",
+                "nothing has arrived from the receiver over {transport} for {:.1} s: connecting \
+                 again",
                 silence.as_secs_f64()
             )),
             FileTransferEvent::Slow { transport, rate, by } => console::note(&format!(
@@ -191,7 +191,7 @@ fn refused(error: &FileSendError, address: &str) -> CommandFailure {
             CommandFailure::Refused(error.to_string())
         }
         FileSendError::Broken(source) => {
-            let message = format!("{error}; send it again: what {address} has stays there");
+            let message = format!("{error}; send it again: {address} keeps what it has received");
             match transport::Error::of(source) {
                 Some(source) if source.is_security() => CommandFailure::Refused(error.to_string()),
                 _ => CommandFailure::Failed(message),
@@ -222,7 +222,7 @@ fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> 
     let SentFile { name, bytes, sha256, transport, .. } = sent;
     let resumed = match sent.resumed_from {
         0 => String::new(),
-        there => format!(", {there} of which were there"),
+        there => format!(", {there} of which were already there"),
     };
     console::print_line(&format!(
         "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"

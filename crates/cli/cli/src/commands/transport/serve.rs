@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use console::CommandFailure;
 use keys::IdentityPublicKey;
 use transport::{Connection, ConnectionOptions, Listener, measurement};
 
 use super::{failed, security};
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// The most measurements at a time; further connections are closed.
 const MAX_MEASUREMENTS: usize = 64;
@@ -27,8 +26,8 @@ pub(super) struct Arguments {
     /// The file with this end's key, so that it stays the same [default: a new one for each run]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
-    /// The public key of who may measure; may be given several times [default: who knows this
-    /// end's key]
+    /// The public key of an end that may measure; may be given several times [default: anyone who
+    /// knows this end's key]
     #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
     peer: Vec<IdentityPublicKey>,
     /// Without encryption: anyone can measure

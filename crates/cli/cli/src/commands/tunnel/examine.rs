@@ -43,12 +43,18 @@ pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
 fn own_device(name: &str) -> Option<CheckFinding> {
     let path = Path::new("/sys/class/net").join(name);
     if path.join("tun_flags").exists() {
-        let what = format!("there is a device {name}: this tunnel's, if it is running");
-        let fix = format!("if it is not: ip link delete {name}, or another `device`");
+        let what = format!(
+            "the device {name} exists: it is this tunnel's, if the tunnel is \
+                            running"
+        );
+        let fix = format!(
+            "if it is not running: ip link delete {name}, or choose another \
+                           `device`"
+        );
         return Some(CheckFinding::new(FindingSeverity::Warning, "device", what, fix));
     }
     path.exists().then(|| {
-        let what = format!("there is another device {name}");
+        let what = format!("the device {name} exists, and is not a tunnel's");
         CheckFinding::new(
             FindingSeverity::Error,
             "device",
@@ -67,8 +73,8 @@ fn black_hole((index, channel): (usize, &TunnelChannelStatus)) -> Option<CheckFi
          path's MTU is {mtu}"
     );
     let fix = format!(
-        "nothing, if the path is to be so: the tunnel uses {mtu}. Otherwise look for what drops longer \
-         packets: ping -M do -s {} by this channel's uplink",
+        "none, if this is the path's MTU: the tunnel uses {mtu}. Otherwise find out what drops \
+         longer packets: ping -M do -s {} over this channel's uplink",
         former.saturating_sub(28)
     );
     Some(CheckFinding::new(FindingSeverity::Warning, format!("channel {}", index + 1), what, fix))
@@ -103,11 +109,14 @@ fn of_channel(subject: &str, end: TunnelEnd, channel: &TunnelChannelConfig) -> V
                 CheckFinding::ok(subject, format!("goes to {to} by {}{router}", found.interface))
             }
             Err(error) => {
-                let fix = format!("give this host a route there: ip route get {to}");
+                let fix = format!(
+                    "add a route to it: ip route get {to} shows whether there is \
+                                   one"
+                );
                 CheckFinding::new(
                     FindingSeverity::Error,
                     subject,
-                    format!("no way to {to}: {error}"),
+                    format!("no route to {to}: {error}"),
                     fix,
                 )
             }
@@ -143,7 +152,7 @@ mod tests {
         };
         let (server, client) = (said(&server), said(client));
         for expected in [
-            "Error device: there is another device lo",
+            "Error device: the device lo exists, and is not a tunnel's",
             &format!("Warning channel 1: {local} is in use: by this tunnel"),
             "Error channel 2: this host does not have the address 192.0.2.77",
             "Warning min_threshold: min_threshold is 1",

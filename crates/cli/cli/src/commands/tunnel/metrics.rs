@@ -14,7 +14,7 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     }),
     counter(
         "sunder_tunnel_symbols_total",
-        "Packets, or several of one connection in one.",
+        "Symbols: a packet, or several packets of one connection.",
         |status, samples| {
             let achieved = &status.0.achieved;
             both_ways(samples, achieved.sent_symbols, achieved.received_symbols);
@@ -40,26 +40,30 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
             modelled(samples, status.0.achieved.risk, predicted);
         },
     ),
-    counter("sunder_tunnel_dropped_total", "What was not passed on.", |status, samples| {
-        let dropped = &status.0.dropped;
-        for (reason, count) in [
-            ("unconnected", dropped.unconnected),
-            ("below_floor", dropped.below_floor),
-            ("too_long", dropped.too_long),
-            ("queued", dropped.queued),
-            ("wrong_source", dropped.wrong_source),
-            ("wrong_token", dropped.wrong_token),
-            ("malformed", dropped.malformed),
-            ("duplicate", dropped.duplicate),
-            ("tampered", dropped.tampered),
-            ("unjoined", dropped.unjoined),
-            ("not_allowed", dropped.not_allowed),
-            ("undelivered", dropped.undelivered),
-        ] {
-            samples.add(&[("reason", &reason)], count);
-        }
-    }),
-    gauge("sunder_tunnel_channel_up", "Whether it is used.", |status, samples| {
+    counter(
+        "sunder_tunnel_dropped_total",
+        "Dropped packets, datagrams and shares, by reason.",
+        |status, samples| {
+            let dropped = &status.0.dropped;
+            for (reason, count) in [
+                ("unconnected", dropped.unconnected),
+                ("below_floor", dropped.below_floor),
+                ("too_long", dropped.too_long),
+                ("queued", dropped.queued),
+                ("wrong_source", dropped.wrong_source),
+                ("wrong_token", dropped.wrong_token),
+                ("malformed", dropped.malformed),
+                ("duplicate", dropped.duplicate),
+                ("tampered", dropped.tampered),
+                ("unjoined", dropped.unjoined),
+                ("not_allowed", dropped.not_allowed),
+                ("undelivered", dropped.undelivered),
+            ] {
+                samples.add(&[("reason", &reason)], count);
+            }
+        },
+    ),
+    gauge("sunder_tunnel_channel_up", "Whether the channel is used.", |status, samples| {
         for (number, channel) in numbered(status) {
             for (direction, state) in [("out", &channel.state_out), ("in", &channel.state_in)] {
                 let labels: [(_, &dyn Display); 2] =
@@ -70,7 +74,7 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     }),
     gauge(
         "sunder_tunnel_channel_missing_seconds",
-        "How long it has been missing from the association; 0 if it is in.",
+        "How long the channel has been missing from the association; 0 if it belongs to it.",
         |status, samples| {
             // Without a peer, no channel has a state.
             let missing = |channel: &TunnelChannelStatus| {
@@ -81,7 +85,8 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     ),
     gauge(
         "sunder_tunnel_channel_spare_seconds",
-        "How long no packet has waited for it, as it would cost much rate; 0 if packets do.",
+        "How long no packet has waited for the channel, because waiting would cost much rate; 0 if \
+         packets wait.",
         |status, samples| {
             let spare = |channel: &TunnelChannelStatus| {
                 channel.state_in.as_ref().map(|_| channel.spare_s.unwrap_or_default())
@@ -94,12 +99,12 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     }),
     gauge(
         "sunder_tunnel_channel_mtu_bytes",
-        "The MTU of its path to the peer.",
+        "The MTU of the channel's path to the peer.",
         |status, samples| of_channels(status, samples, |channel| channel.mtu),
     ),
     gauge(
         "sunder_tunnel_channel_black_hole_seconds",
-        "How long packets have not arrived that arrived before, because of their length; 0 if they do.",
+        "How long the path has lost packets of a length that arrived before; 0 if it does not.",
         |status, samples| {
             let since = |channel: &TunnelChannelStatus| {
                 channel.mtu.map(|_| channel.black_hole_s.unwrap_or_default())
@@ -119,7 +124,7 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     ),
     counter(
         "sunder_tunnel_channel_tampered_total",
-        "How often it was found to carry other bytes than were sent.",
+        "How often changed bytes were found on the channel.",
         |status, samples| of_channels(status, samples, |channel| Some(channel.wrong)),
     ),
     counter(
@@ -137,7 +142,7 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     }),
     gauge(
         "sunder_tunnel_channel_loss",
-        "The proportion lost on the way out.",
+        "The proportion lost in the outbound direction.",
         |status, samples| of_channels(status, samples, |channel| channel.loss_out),
     ),
     gauge("sunder_tunnel_channel_delay_seconds", "The delay.", |status, samples| {

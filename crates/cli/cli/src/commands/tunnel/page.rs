@@ -1,9 +1,9 @@
 //! The page that `sunder status` shows for a tunnel.
 
+use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
 
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
-use crate::table::{ColumnAlignment, aligned};
 
 /// The page of a tunnel, with the rates since `before`.
 pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String {
@@ -31,8 +31,8 @@ fn spare_channels(channels: &[TunnelChannelStatus]) -> String {
     let line = |(index, channel): (usize, &TunnelChannelStatus)| {
         let (number, since) = (index + 1, channel.spare_s?);
         Some(format!(
-            "channel {number}: no packet has waited for it for {since:.0} s, as it carries too little \
-             or loses too much beside the others\n"
+            "channel {number}: no packet has waited for it for {since:.0} s, because it carries \
+             too little or loses too much compared with the others\n"
         ))
     };
     channels.iter().enumerate().filter_map(line).collect()
@@ -76,14 +76,14 @@ fn dropped(dropped: &DropCounts, channels: &[TunnelChannelStatus]) -> String {
         (dropped.below_floor, "too few channels were up"),
         (dropped.unconnected, "there was no peer"),
         (dropped.too_long, "too long"),
-        (dropped.tampered, "changed on the way"),
+        (dropped.tampered, "changed on the path"),
         (dropped.wrong_source, elsewhere.as_str()),
         (dropped.wrong_token, forged.as_str()),
         (dropped.malformed, "malformed"),
         (dropped.duplicate, "came twice"),
-        (dropped.unjoined, "shares, as too many were changed"),
+        (dropped.unjoined, "shares that were not joined: too many joins had failed"),
         (dropped.not_allowed, "their source is not in allowed"),
-        (dropped.undelivered, "the device did not take them"),
+        (dropped.undelivered, "the device did not accept them"),
     ];
     let named = reasons.iter().filter(|(count, _)| *count > 0);
     let named: Vec<String> = named.map(|(count, why)| format!("{count} ({why})")).collect();
@@ -252,8 +252,8 @@ mod tests {
         let mut now = alone();
         now.channels[0].spare_s = Some(12.3);
         let page = page(&now, None);
-        let line = "channel 1: no packet has waited for it for 12 s, as it carries too little or loses \
-                    too much beside the others";
+        let line = "channel 1: no packet has waited for it for 12 s, because it carries too little \
+                    or loses too much compared with the others";
         assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
         assert_eq!(words(&page)[10][..3], ["1", "–", "spare"], "{page}");
     }

@@ -75,6 +75,9 @@ fn a_script_does_not_wait_for_whom_it_wrote_to() {
         let (status, log) = bob.ends_with_log();
         assert_eq!(status.success(), to == "dave", "{to}: {log}");
         assert!(log.contains("sent in the next run"), "{log}");
+        // Bob has come and gone before carol returns: otherwise the number might stay the same.
+        alice.wait_for("anonymity 4");
+        alice.wait_for("anonymity 3");
         alice.forget();
         relay.hold(false);
     }

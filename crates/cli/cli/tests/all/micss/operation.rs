@@ -261,7 +261,7 @@ fn nothing_runs_here() {
     let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(message.contains("nothing runs here: there is no socket"), "{message}");
+    assert!(message.contains("no daemon runs here: there is no status socket"), "{message}");
     assert_eq!(status_document(directory.path()), (1, Value::Array(Vec::new())));
 }
 

@@ -166,10 +166,10 @@ fn outsiders_are_refused() {
     let hello = |from: usize, to: IdentityPublicKey| hello(&attack.runtime, identity(from), to);
     let other_version = [&b"SNDRLINK\x09"[..], &[0; 128]].concat();
     let cases: [(&str, Vec<u8>); 7] = [
-        ("what connects is not a server of a group", vec![b'x'; HELLO_LEN]),
+        ("the peer is not a server of a group", vec![b'x'; HELLO_LEN]),
         ("early eof", b"SNDRLINK\x01".to_vec()),
-        ("it has version 9 of the links", other_version),
-        ("is not that of a server that connects here", hello(stranger, target).to_vec()),
+        ("it uses version 9 of the link protocol", other_version),
+        ("is not that of a server that may connect here", hello(stranger, target).to_vec()),
         ("it expects a server with another key here", hello(stranger, other).to_vec()),
         ("it has not proven its key", hello(attack.faulty, target).to_vec()),
         ("not proven within 5 s", Vec::new()),

@@ -30,7 +30,7 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
     signal(&servers[1], "HUP");
     wait_until("it is said what needs a restart", || {
         let log = fs::read_to_string(group.path("2.log")).unwrap();
-        log.contains("in force after a restart only") && log.contains("settings=socket")
+        log.contains("that take effect only after a restart") && log.contains("settings=socket")
     });
 
     let status = Command::new(env!("CARGO_BIN_EXE_sunder"))
@@ -47,7 +47,7 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
 
     // A backup of a running server replaces a lost database.
     let said = group.run(&["backup", "--config", "4.toml", "backup"]);
-    assert_eq!(said, "backup: the state of epoch 1, for as long as it lasts\n");
+    assert_eq!(said, "backup: the state of epoch 1; it can be restored until the epoch ends\n");
     let mut fourth = servers.pop().unwrap();
     let said =
         error_of(group.place.path(), &["quorum", "restore", "--config", "4.toml", "backup"], 1);

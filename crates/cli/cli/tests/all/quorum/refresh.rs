@@ -52,7 +52,7 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     });
     group.run(&["refresh", "--no-wait", "--socket", "3.api", "--cancel"]);
     let said = group.run(&["refresh", "--socket", "1.api", "--cancel"]);
-    assert_eq!(said, "the refresh to epoch 2 was given up\n");
+    assert_eq!(said, "the refresh to epoch 2 was cancelled\n");
     let said = error_of(group.place.path(), &["quorum", "refresh", "--socket", "1.api"], 2);
     assert!(said.contains("--to"), "{said}");
 

@@ -1,6 +1,6 @@
 //! When an epoch has ended, nothing secret of it is left in the processes and files of its servers.
 
-#[path = "../../../src/commands/demo/sign/memory_scan.rs"]
+#[path = "../../../../demo/src/sign/memory_scan.rs"]
 mod memory_scan;
 
 use std::collections::{BTreeMap, BTreeSet};

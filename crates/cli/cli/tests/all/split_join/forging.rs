@@ -78,7 +78,7 @@ fn k_invented_files_win_over_fewer_true_ones() {
     assert!(join_without(&place, "secret.2.share", shares) == EVIL);
     // Not if the other shares are given as well.
     let message = place.fail(3, &format!("join --out x {shares} secret.1.share"));
-    assert!(message.contains("both say that they are share 1"), "{message}");
+    assert!(message.contains("both claim to be share 1"), "{message}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_share_of_another_coordinate() {
     place.fail(3, "join secret.1.share secret.3.share");
     joins_without(&place, "secret.3.share", "another coordinate");
     let message = place.fail(3, "join secret.1.share secret.3.share secret.4.share");
-    assert!(message.contains("both say that they are share 4"), "{message}");
+    assert!(message.contains("both claim to be share 4"), "{message}");
     for x in [0, 5, 255] {
         place.edit("secret.3.share", |bytes| bytes[12] = x);
         place.fail(3, "join secret.1.share secret.3.share");
@@ -234,7 +234,7 @@ fn a_share_twice() {
     assert!(message.contains("the same file"), "{message}");
     fs::copy(place.path("secret.1.share"), place.path("copy")).unwrap();
     let message = place.fail(3, "join --out x copy secret.1.share");
-    assert!(message.contains("both say that they are share 1"), "{message}");
+    assert!(message.contains("both claim to be share 1"), "{message}");
 }
 
 #[test]

@@ -62,16 +62,16 @@ const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
     (
         "no token",
         "a abc@127.0.0.1:7 --key KEY",
-        (2, "no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it"),
+        (2, "invalid relay token: give TOKEN@HOST:PORT as the receiver prints it"),
     ),
     (
         "datagrams by a relay",
         "a 00112233445566778899aabbccddeeff@127.0.0.1:7 --key KEY --transport quic",
-        (2, "a relay passes on the bytes of one TCP connection, and no datagrams"),
+        (2, "a relay forwards only TCP connections, no datagrams"),
     ),
 ];
 
-const UNKNOWN_NAME: &str = "the name has no address that is known here";
+const UNKNOWN_NAME: &str = "the name cannot be resolved";
 
 /// What a command that fails has said.
 struct Failed {
@@ -146,12 +146,12 @@ fn causes_are_named_alike_over_all_transports() {
         let words = "it refuses: it does not expect a connection from this end's key";
         let key = key_of(&strict);
         sent("the receiver admits other senders", &strict, &["--key", &key], (3, words));
-        let words = "it refuses: it is not insecure: give its key instead";
+        let words = "it refuses: it requires encryption: give its key instead";
         sent("insecure, to one that is not", &open, &["--insecure"], (3, words));
-        let words = "it refuses: it is insecure: this end must be told to be insecure, too";
+        let words = "it refuses: it does not encrypt, and this end requires encryption";
         let key = key_of(&open);
         sent("to one that is insecure", &insecure, &["--key", &key], (3, words));
-        let words = "a is there already; send it under another name, or remove it there";
+        let words = "a already exists; send it under another name, or remove it at the receiver";
         let key = key_of(&used);
         sent("another file of this name is there", &used, &["--key", &key], (1, words));
         let words = "the receiver says: cannot write a: its directory is not there any more";
@@ -268,27 +268,27 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
         (
             "a byte of the data was changed",
             [Some(200_000), None],
-            "what arrived was changed on the way",
+            "received data was changed on the path",
         ),
         (
             "a byte of the reports was changed",
             [None, Some(90)],
-            "what arrives was changed on the way",
+            "received data was changed on the path",
         ),
         (
             "a byte of the answer was changed",
             [None, Some(20)],
-            "the answer is not that of an end with the expected key",
+            "the other end has not proven that it has the expected key",
         ),
         (
             "the length of the first record was changed",
             [Some(140), None],
-            "what arrives was changed on the way",
+            "received data was changed on the path",
         ),
         (
             "a byte of the first record was changed",
             [Some(145), None],
-            "what arrives was changed on the way",
+            "received data was changed on the path",
         ),
     ];
     for (cause, changed, words) in cases {
@@ -307,7 +307,7 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
         }
     });
     let seen = send(place, &at, &["--key", key, "--transport", "tcp"]);
-    let words = "the answer is not that of an end with the expected key";
+    let words = "the other end has not proven that it has the expected key";
     check("another service listens", "tcp", &seen, (3, words));
     // The kernel accepts, and nobody says anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -317,7 +317,7 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
             let at = &at;
             scope.spawn(move || {
                 let seen = send(place, at, &["--key", key, "--transport", transport]);
-                let words = "is it a listener of Sunder, and this its port?";
+                let words = "does Sunder listen on this port?";
                 check("a service that says nothing", transport, &seen, (1, words));
                 assert!(seen.after < MAX_TIME, "{transport}: {:?}", seen.after);
             });

@@ -1,5 +1,5 @@
-//! Clients that are killed, started from backups, and have full disks, at a proxy whose slots
-//! change their length: what is marked as delivered was shown, whole and once.
+//! Clients that are killed, started from backups and have full disks, at a proxy whose slot length
+//! changes. Messages that are marked as delivered were shown completely and once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,14 @@ use std::time::Duration;
 use super::person::{Backup, NAMES};
 use super::world::{Faults, World};
 use crate::client::MixClientEvent;
+use crate::client::state::decode;
+use crate::membership::group_id;
 
 const ROUNDS: u64 = 250;
 
 /// `SUNDER_SEEDS=N` runs as many sequences.
 #[test]
-fn what_is_marked_was_shown_whole_and_once() {
+fn delivered_messages_were_shown_whole_and_once() {
     let runs = sim::run_seeds(12, run);
     let sum = |of: fn(&Counts) -> usize| runs.iter().map(of).sum::<usize>();
     let [marked, restored, full] =
@@ -24,6 +26,28 @@ fn what_is_marked_was_shown_whole_and_once() {
         runs.len()
     );
     assert!(restored.min(full).min(resized) > 2 * runs.len() && marked > 20 * runs.len());
+}
+
+#[test]
+fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
+    let mut world = World::of_members(1);
+    let client = &mut world.people[0].client;
+    let message = |text: &str| MixClientEvent::Message { from: NAMES[1].into(), text: text.into() };
+    client.events = ["first", "second"].map(message).into();
+    client.is_stored = false;
+    (client.poll_store(), client.handle_stored()).0.expect("a changed state");
+    assert_eq!(client.event(), Some(&message("first")));
+    client.handle_shown();
+    assert!(client.is_stored(), "all that came together is noted together");
+    client.store_without_shown();
+    let state = client.poll_store().expect("a changed state");
+    client.handle_stored();
+    let group = &client.settings.group;
+    let group_id = group_id(&group.administrator, group.group.as_str());
+    let restored = decode(&state, &group_id, 2).unwrap();
+    assert_eq!(restored.events, [message("second")]);
+    client.store_without_shown();
+    assert!(client.is_stored(), "nothing was shown since");
 }
 
 #[derive(Default)]
@@ -97,8 +121,8 @@ fn run(seed: u64) -> Counts {
     counts
 }
 
-/// What is marked was shown; nothing is shown twice, in what a person knows, and all ends as it was
-/// said. The first so many of the marked ones of each were checked before.
+/// Checks that messages marked as delivered were shown, that no message is read twice, and that the
+/// last message of each sender is complete. Deliveries that were checked before are skipped.
 fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
     for ((sender, name), checked) in world.people.iter().zip(NAMES).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {

@@ -30,13 +30,13 @@ const CHAT_KEYS: &[ConfigKey] = &[
     key("", "stay", "100"),
 ];
 
-/// Below how many participants a member does not send, unless it is configured: with two, each is
-/// known to the proxy as the other's only partner.
+/// The default of `least_anonymity`. With two participants, the proxy would know that each is the
+/// other's only partner.
 const LEAST_ANONYMITY: usize = 3;
 
-/// For how many rounds a member stays when it is to end by itself, unless it is configured. In a
-/// group of 100 members that read 10 slots, a message is read within 26 rounds, and so is what
-/// acknowledges it: nearly all messages are delivered in 100, also if rounds are lost.
+/// The default of `stay`. In a group of 100 members that read 10 slots each, a message is read
+/// within 26 rounds, and so is its acknowledgement. Nearly all messages are delivered in 100
+/// rounds, even if rounds are lost.
 const STAY: u64 = 100;
 
 /// The settings of a chat. Paths are relative to the configuration unless absolute.
@@ -50,27 +50,27 @@ pub struct ChatConfig {
     pub name: MemberName,
     /// The proxy's address: `HOST:PORT`, or several, for `micss`, separated by commas.
     pub proxy: String,
-    /// Its key.
+    /// The proxy's key.
     pub proxy_key: IdentityPublicKey,
     /// The group's name.
     pub group: GroupName,
-    /// The administrator's key, which may be the own one.
+    /// The administrator's key, which may be this member's own.
     pub administrator: IdentityPublicKey,
     /// The directory of the state.
     pub state: PathBuf,
-    /// By which transport the proxy is reached.
+    /// The transport to the proxy.
     pub transport: TransportChoice,
     /// The least number of participants with which a message is sent.
     pub least_anonymity: usize,
-    /// Whether messages are kept, encrypted, in the state.
+    /// Whether a history of messages is stored, encrypted, in the state directory.
     pub history: bool,
-    /// For how many rounds with enough participants the member stays when it is to end by itself,
-    /// whether its messages have arrived or not.
+    /// The number of rounds with enough participants for which the member stays after
+    /// [`super::ChatCommand::Finish`], whether or not its messages have arrived.
     pub stay: u64,
 }
 
 impl ChatConfig {
-    /// Where the group is.
+    /// The group's address.
     pub fn address(&self) -> GroupAddress {
         GroupAddress {
             proxy_address: self.proxy.clone(),
@@ -83,7 +83,7 @@ impl ChatConfig {
     /// Reads a configuration. Its `config_dir` is empty.
     ///
     /// # Errors
-    /// When it is wrong: all its problems.
+    /// All problems of the configuration, if it is not valid.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let text = |name: &str| table.require(name).and_then(|value| value.text());
@@ -98,7 +98,7 @@ impl ChatConfig {
             let group = table.require("group").and_then(|value| value.parsed());
             let state = text("state");
             let transport = match table.get("transport") {
-                // Several addresses are for micss, which no other name stands for.
+                // Several addresses select MICSS by default.
                 None if proxy.is_some_and(|proxy| proxy.contains(',')) => {
                     Some(TransportChoice::Auto)
                 }

@@ -1,24 +1,24 @@
-//! What a session tells.
+//! The events of a chat session.
 
 use std::time::Duration;
 
 use crate::client::MixClientStatus;
 
-/// What has happened.
+/// An event of a chat session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChatEvent {
-    /// There is a connection to the proxy.
+    /// The connection to the proxy is established.
     Connected,
-    /// There is none; the next attempt is after this time.
+    /// The connection has ended or failed.
     Disconnected {
         /// Why.
         why: String,
-        /// When the next attempt is.
+        /// The time until the next attempt.
         again_in: Duration,
     },
     /// The status has changed.
     Status(MixClientStatus),
-    /// A message was taken, and is sent until it is delivered.
+    /// A message was accepted. It is sent until it is delivered.
     Queued {
         /// Its number.
         id: u64,
@@ -27,7 +27,7 @@ pub enum ChatEvent {
         /// The text.
         text: String,
     },
-    /// A message was not taken.
+    /// A message was not accepted.
     NotSent {
         /// The receiver.
         to: String,
@@ -35,7 +35,7 @@ pub enum ChatEvent {
         text: String,
         /// Why.
         why: String,
-        /// Whether it can be sent when there are exchanges again.
+        /// Whether it can be sent once there are exchanges.
         is_early: bool,
     },
     /// A message has arrived.
@@ -52,7 +52,7 @@ pub enum ChatEvent {
         /// The receiver.
         to: String,
     },
-    /// A message that was taken is given up.
+    /// An accepted message will not be sent any more.
     GivenUp {
         /// Its number.
         id: u64,
@@ -63,17 +63,18 @@ pub enum ChatEvent {
     },
     /// An invitation for a person. Secret.
     Invitation(String),
-    /// What was asked for is done, or is under way.
+    /// A command was executed, or is being executed.
     Done(String),
-    /// What was asked for was not done.
+    /// A command failed.
     NotDone(String),
-    /// What else a person should know.
+    /// A note for the user.
     Note(String),
-    /// What else a person should do something about.
+    /// A warning: the user should act.
     Warning(String),
-    /// The chat has ended: nothing else happens.
+    /// The chat has ended. No other event follows.
     Ended {
-        /// Why, unless [`super::ChatCommand::Stop`] or [`super::ChatCommand::Finish`] has ended it.
+        /// Why, unless it was ended by [`super::ChatCommand::Stop`] or
+        /// [`super::ChatCommand::Finish`].
         why: Option<String>,
     },
 }
@@ -84,7 +85,7 @@ impl ChatEvent {
         matches!(self, Self::Ended { .. })
     }
 
-    /// The answer in place of this one, if what it promises could not be stored, for this reason.
+    /// The event to report instead if the state could not be stored, for the reason `why`.
     pub(super) fn not_stored(self, why: &str) -> Self {
         match self {
             Self::Queued { to, text, .. } => {

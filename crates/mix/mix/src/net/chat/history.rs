@@ -1,4 +1,4 @@
-//! The messages of a chat, in a file that only grows, each encrypted.
+//! The history of a chat: an append-only file of encrypted messages.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,18 +11,18 @@ use super::super::state::{StateFileError, StateFolder, StateKey};
 /// The name of the file.
 const FILE: &str = "history";
 
-/// More than any entry has.
+/// Longer than any entry.
 const MAX_ENTRY_LEN: usize = 128 << 10;
 
-/// The bytes of an entry before its text: the time, whose it is, and the length of the name.
+/// Length of an entry's header: the time, the direction, and the length of the name.
 const HEAD_LEN: usize = 8 + 1 + 1;
 
-/// A message that was said.
+/// A message in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatHistoryEntry {
     /// When it was sent or arrived, to the microsecond.
     pub at: SystemTime,
-    /// Whether it was sent, and not received.
+    /// Whether it was sent by this member.
     pub is_own: bool,
     /// The other member.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct ChatHistoryEntry {
     pub text: String,
 }
 
-/// Why there is no history.
+/// Why the history cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatHistoryError {
     /// It cannot be read or written.
@@ -46,8 +46,8 @@ pub enum ChatHistoryError {
     State(#[from] StateFileError),
 }
 
-/// A history that is open. Each entry is sealed for its place, so that entries cannot be removed or
-/// exchanged, but at the end.
+/// An open history. Each entry is sealed for its position, so entries can be removed only at the
+/// end, and cannot be reordered.
 pub(super) struct ChatHistory {
     file: File,
     path: PathBuf,
@@ -58,8 +58,8 @@ pub(super) struct ChatHistory {
 }
 
 impl ChatHistory {
-    /// Opens the history of a member, which may be empty. Also returns its last entries, `max` at
-    /// most. What an interrupted write has left is cut off.
+    /// Opens the history of a member. Also returns its last entries, at most `max`. Removes the
+    /// rest of an interrupted write.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -89,10 +89,10 @@ impl ChatHistory {
         Ok((Self { file, path, key, count, len: whole }, last))
     }
 
-    /// Adds an entry, which is on the disk then.
+    /// Appends an entry, and returns when it is on the disk.
     ///
     /// # Errors
-    /// When it cannot be written. Then nothing of it is left.
+    /// When it cannot be written. The file is then unchanged.
     pub(super) fn add(&mut self, said: &ChatHistoryEntry) -> Result<(), ChatHistoryError> {
         let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
@@ -107,7 +107,7 @@ impl ChatHistory {
     }
 }
 
-/// For which place an entry is sealed.
+/// The name for which the entry at this position is sealed.
 fn name_of(place: u64) -> String {
     format!("{FILE} {place}")
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_there_again_and_not_readable() {
+    fn chat_history_is_encrypted_and_survives_a_torn_write() {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::open(place.path()).unwrap();
         let texts = ["a", "two words", "", "漢字", "e"];

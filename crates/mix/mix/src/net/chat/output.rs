@@ -1,5 +1,5 @@
-//! What a session writes to disk and tells, in order, in a thread of its own: the client does not
-//! wait for a disk, a terminal or a full pipe, whose delays the proxy would see in the times of
+//! The thread in which a session writes to disk and reports events, in order. The client must not
+//! wait for a disk, a terminal or a full pipe: the proxy would see such delays in the timing of
 //! requests.
 
 use std::io;
@@ -25,42 +25,43 @@ enum ChatOutputTask {
     Show(ChatEvent),
 }
 
-/// What has been done.
+/// The result of a task.
 pub(super) enum ChatOutputResult {
     /// A state is on the disk.
     Stored,
-    /// A state was not written, for this reason, in one line. The one before is on the disk.
+    /// A state was not written, for this reason, in one line. The previous state is on the disk.
     NotStored(String),
-    /// Entries of the history are not written, for this reason.
+    /// An entry of the history was not written, for this reason.
     NotRemembered(String),
-    /// An event was told.
+    /// An event of the session was reported.
     Told,
-    /// An event of the client was told.
+    /// An event of the client was reported.
     Shown,
-    /// An event was not told, for this reason, and no other will be.
+    /// An event was not reported, for this reason. No other event will be reported.
     Closed(String),
 }
 
-/// The thread. Its queue needs no bound: the session adds one state at a time, events only after
-/// those before were told, and entries only of messages that the client has taken.
+/// A handle to the thread. Its queue needs no bound: the session adds one state at a time, events
+/// only after the previous ones were reported, and entries only of messages that the client has
+/// accepted.
 pub(super) struct ChatOutput {
     work: Sender<ChatOutputTask>,
     done: Receiver<ChatOutputResult>,
     thread: JoinHandle<()>,
-    /// Events that were not told yet.
+    /// The number of events that were not reported yet.
     pending_events: usize,
-    /// Whether events are told.
+    /// Whether events are still reported.
     is_open: bool,
 }
 
-/// What the thread works with.
+/// The state of the thread.
 pub(super) struct ChatOutputWriter<F> {
     pub(super) folder: StateFolder,
     pub(super) key: StateKey,
     pub(super) history: Option<ChatHistory>,
-    /// Whether nothing is told any more.
+    /// Whether events are no longer reported.
     pub(super) is_closed: bool,
-    /// Called with what happens, until it fails; then with the end only.
+    /// Called with each event until it fails, and then only with the end of the chat.
     pub(super) tell: F,
 }
 
@@ -68,7 +69,7 @@ impl ChatOutput {
     /// Starts the thread. It calls `wake` when [`ChatOutput::poll_done`] has something.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system cannot create a thread.
     pub(super) fn start(
         mut writer: ChatOutputWriter<impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static>,
         wake: impl Fn() + Send + 'static,
@@ -79,7 +80,7 @@ impl ChatOutput {
         let thread = builder.spawn(move || {
             for work in waiting {
                 let Some(done) = writer.run(work) else { continue };
-                // Without the session nobody waits for it.
+                // If the session has ended, nobody needs the result.
                 let _ = report.send(done);
                 wake();
             }
@@ -97,7 +98,7 @@ impl ChatOutput {
         self.send(ChatOutputTask::Entry(said));
     }
 
-    /// Tells an event, after what was asked for before.
+    /// Reports an event, after the earlier tasks.
     pub(super) fn tell(&mut self, event: ChatEvent) {
         if self.is_open || event.is_end() {
             self.pending_events += 1;
@@ -105,18 +106,23 @@ impl ChatOutput {
         }
     }
 
-    /// Tells an event of the client, if [`ChatOutput::is_idle`].
+    /// Reports an event of the client. Only if [`ChatOutput::is_idle`].
     pub(super) fn show(&mut self, event: ChatEvent) {
         self.pending_events += 1;
         self.send(ChatOutputTask::Show(event));
     }
 
-    /// Whether all events were told, and others can be.
-    pub(super) fn is_idle(&self) -> bool {
-        self.is_open && self.pending_events == 0
+    /// Whether no event waits to be reported.
+    pub(super) fn has_reported_all(&self) -> bool {
+        self.pending_events == 0
     }
 
-    /// What has been done, if there is something new.
+    /// Whether all events were reported, and others can be.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_open && self.has_reported_all()
+    }
+
+    /// The next result, if there is one.
     pub(super) fn poll_done(&mut self) -> Option<ChatOutputResult> {
         let done = match self.done.try_recv() {
             Ok(done) => done,
@@ -128,7 +134,7 @@ impl ChatOutput {
         Some(self.count(done))
     }
 
-    /// Waits until something has been done; until then at most.
+    /// Waits for the next result, at most until this time.
     pub(super) fn wait(&mut self, until: Instant) -> Option<ChatOutputResult> {
         let done = match self.done.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(done) => done,
@@ -138,7 +144,7 @@ impl ChatOutput {
         Some(self.count(done))
     }
 
-    /// Waits until all is written and told, or until nothing was for this time.
+    /// Waits until everything is written and reported, or until there was no progress for `limit`.
     pub(super) fn finish(mut self, limit: Duration) {
         let (none, _) = channel();
         drop(std::mem::replace(&mut self.work, none));
@@ -155,7 +161,7 @@ impl ChatOutput {
     }
 
     fn send(&self, work: ChatOutputTask) {
-        // If the thread has ended, `poll_done` says so.
+        // If the thread has ended, `poll_done` reports it.
         let _ = self.work.send(work);
     }
 }
@@ -173,7 +179,7 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
                     |()| ChatOutputResult::Stored,
                 ))
             }
-            // What was not shown is in the history when it was.
+            // A message that was not shown is added to the history when it is shown.
             ChatOutputTask::Entry(said) if self.is_closed && !said.is_own => None,
             ChatOutputTask::Entry(said) => {
                 let added = self.history.as_mut()?.add(&said);

@@ -1,5 +1,5 @@
-//! A member that stays connected: it has the client's state stored, has said what happens, and
-//! moves messages. [`Presence`] decides when it connects and leaves.
+//! A chat session: the driver of a member's client. It stores the client's state, reports events
+//! and moves messages. [`Presence`] decides when it connects and leaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,29 +28,29 @@ use crate::client::{
 use crate::membership::{Invitation, MemberName};
 use crate::presence::{Presence, PresenceAction};
 
-/// The inputs that wait for the client.
+/// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;
 
-/// Without a message of the proxy for this time the connection is taken for broken. There is one in
-/// each round.
+/// If no message of the proxy arrives for this time, the connection counts as broken. Each round
+/// has one.
 const SILENCE: Duration = Duration::from_secs(180);
 
-/// How long what was written last may take when the chat ends.
+/// The time limit for sending the last bytes when the chat ends.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the state may take to be written when the chat ends.
+/// The time limit for writing the state when the chat ends.
 const LAST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When a state that could not be written is written again.
+/// The interval between attempts to write a state that could not be written.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 
-/// For how long an invitation is accepted.
+/// The validity of an invitation.
 const INVITATION_LASTS: Duration = Duration::from_secs(7 * 86_400);
 
-/// The most that waits to be written, besides one message.
+/// The maximum number of queued bytes to the proxy, plus one message.
 const MAX_UNSENT: usize = 1 << 20;
 
-/// How many entries of the history are shown at the start.
+/// The number of history entries that are shown at the start.
 const MAX_SHOWN: usize = 1_000;
 
 /// Why a chat cannot begin.
@@ -76,7 +76,7 @@ pub enum ChatError {
     Random(getrandom::Error),
 }
 
-/// What a person asks for.
+/// A command of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChatCommand {
     /// Sends a message.
@@ -92,14 +92,14 @@ pub enum ChatCommand {
     Remove(MemberName),
     /// Leaves the group.
     Leave,
-    /// Ends the chat after the rounds that the configuration says, so that the proxy does not see
-    /// when a message has come or arrived.
+    /// Ends the chat after the configured number of rounds, so that the proxy does not see when a
+    /// message was received or delivered.
     Finish,
-    /// Ends the chat at once. The proxy sees when: it must not be because of a message.
+    /// Ends the chat at once. The proxy sees when, so the reason must not be a message.
     Stop,
 }
 
-/// A chat that runs in a thread of its own. Dropped, it ends.
+/// A chat that runs in its own thread. It ends when this is dropped.
 pub struct ChatSession {
     inputs: SyncSender<ChatInput>,
     thread: Option<JoinHandle<()>>,
@@ -107,11 +107,12 @@ pub struct ChatSession {
 
 enum ChatInput {
     Command(ChatCommand),
-    /// A connection, by its number, and what lets the next message be read, of this length at most.
+    /// A new connection: its number, its two halves, and the channel that allows reading the next
+    /// message of at most a given length.
     Opened(u64, ConnectionWriter, ConnectionCloser, SyncSender<usize>),
     Received(u64, Vec<u8>),
     Ended(u64, String),
-    /// The output has done something.
+    /// The output thread has a result.
     OutputDone,
 }
 
@@ -122,11 +123,11 @@ impl fmt::Debug for ChatSession {
 }
 
 impl ChatSession {
-    /// Begins a chat: reads the state, and connects. Who is no member yet needs an invitation,
-    /// once: it is in the state then. `tell` is called with what happens, from one thread. If it
-    /// fails, in words, it is called again with [`ChatEvent::Ended`] only: what it was called with
-    /// counts as not shown, and the chat ends as by [`ChatCommand::Finish`]. Also returns the last
-    /// messages of the history, if there is one.
+    /// Starts a chat: reads the state and connects. A client that is not a member yet needs an
+    /// invitation at its first start; it is then stored in the state. `tell` is called with each
+    /// event, from one thread. If it returns an error, that event counts as not shown, the chat
+    /// ends as with [`ChatCommand::Finish`], and `tell` is called again only with
+    /// [`ChatEvent::Ended`]. Also returns the last messages of the history, if there is one.
     ///
     /// # Errors
     /// When something that the configuration names cannot be used.
@@ -143,9 +144,9 @@ impl ChatSession {
         Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, said))
     }
 
-    /// Asks for something. What comes of it is told.
+    /// Sends a command. Events report its effect.
     pub fn send_command(&self, command: ChatCommand) {
-        // If it has ended, that was told.
+        // If the chat has ended, an event has reported it.
         let _ = self.inputs.send(ChatInput::Command(command));
     }
 }
@@ -167,7 +168,7 @@ struct ChatProxyConnection {
 struct ChatDriver {
     client: MixClient,
     presence: Presence,
-    /// The rounds until it leaves, if it does so by itself.
+    /// The number of rounds that the member stays after [`ChatCommand::Finish`].
     stay: u64,
     output: ChatOutput,
     has_history: bool,
@@ -179,9 +180,9 @@ struct ChatDriver {
     /// The number of the connection.
     number: u64,
     status: Option<MixClientStatus>,
-    /// When the state is written again, if it could not be.
+    /// When to write the state again, if it could not be written.
     store_again: Option<Instant>,
-    /// Why it ends, if that is an error.
+    /// Why the chat ends, if because of an error.
     why: Option<String>,
 }
 
@@ -215,7 +216,7 @@ impl ChatDriver {
         let has_history = history.is_some();
         let writer =
             OutputWriter { folder, key: StateKey::new(&identity), history, is_closed: false, tell };
-        // If there is no room, there are inputs, after which the output is asked anyway.
+        // If the queue is full, the output is polled after the queued inputs anyway.
         let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
             client,
@@ -242,7 +243,7 @@ impl ChatDriver {
                 break end;
             }
         };
-        // Before all else: what is to be written must not show in the time of the connection's end.
+        // First of all, so that the time of the connection's end does not depend on pending writes.
         if let Some(ChatProxyConnection { outbox, next }) = self.link.take() {
             drop(next);
             outbox.finish(LAST_BYTES_TIMEOUT);
@@ -253,19 +254,23 @@ impl ChatDriver {
         self.output.finish(LAST_STATE_TIMEOUT);
     }
 
-    /// Waits for some time until the state is stored, and what depends on it is told.
+    /// Waits for a limited time until the event that is being shown was shown, the state is stored
+    /// without it, and the dependent events are reported.
     fn wait_until_stored(&mut self) {
         let end = Instant::now() + LAST_STATE_TIMEOUT;
         let why = loop {
+            self.client.store_without_shown();
             if let Some(state) = self.client.poll_store() {
                 self.output.store(state);
             }
-            if self.client.is_stored() {
+            if self.client.is_stored() && self.output.has_reported_all() {
                 return self.answer();
             }
             match self.output.wait(end) {
                 Some(ChatOutputResult::NotStored(why)) => break why,
                 Some(done) => self.handle_done(done),
+                // The terminal does not take the event, which is shown again after a restart.
+                None if self.client.is_stored() => return self.answer(),
                 None => break "the disk does not answer".into(),
             }
         };
@@ -287,25 +292,27 @@ impl ChatDriver {
                 self.client.handle_not_stored();
                 if self.store_again.is_none() {
                     self.output.tell(ChatEvent::Warning(format!(
-                        "{why}: until it can be written, nothing is sent, shown or taken"
+                        "{why}: until it can be written again, no message is sent, shown or \
+                         accepted"
                     )));
                 }
                 self.store_again = Some(Instant::now() + STORE_AGAIN);
             }
             ChatOutputResult::NotRemembered(why) => {
-                self.output.tell(ChatEvent::Warning(format!("{why}: it misses what is said")));
+                self.output
+                    .tell(ChatEvent::Warning(format!("{why}: messages are missing from it")));
             }
             ChatOutputResult::Shown => self.client.handle_shown(),
             ChatOutputResult::Told => {}
             ChatOutputResult::Closed(why) => {
-                // Those who read have gone, perhaps because of a message.
+                // The reader of the output has gone, perhaps because of a message.
                 self.why.get_or_insert(why);
                 self.presence.leave_after(self.stay);
             }
         }
     }
 
-    /// Tells what was promised, when it is stored.
+    /// Reports the answers to commands, once the state is stored.
     fn answer(&mut self) {
         self.answers.drain(..).for_each(|answer| self.output.tell(answer));
     }
@@ -339,7 +346,7 @@ impl ChatDriver {
         }
     }
 
-    /// Connects in a thread of its own, which then reads.
+    /// Connects in a new thread, which then reads.
     fn connect(&mut self, to_self: &SyncSender<ChatInput>) -> Result<(), ChatEnd> {
         self.number += 1;
         let (number, proxy) = (self.number, self.proxy.clone());
@@ -350,7 +357,7 @@ impl ChatDriver {
         };
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(4 * STACK_LEN);
         let spawned = builder.spawn(work);
-        spawned.map(drop).map_err(|error| ChatEnd(Some(format!("no threads: {error}"))))
+        spawned.map(drop).map_err(|error| ChatEnd(Some(format!("cannot start a thread: {error}"))))
     }
 
     fn handle(&mut self, input: ChatInput) -> Result<(), ChatEnd> {
@@ -363,8 +370,8 @@ impl ChatDriver {
                 if number != self.number => {}
             ChatInput::Opened(_, writer, closer, next) => {
                 let outbox = ConnectionOutbox::start(writer, closer, MAX_UNSENT);
-                let outbox =
-                    outbox.map_err(|error| ChatEnd(Some(format!("no threads: {error}"))))?;
+                let outbox = outbox
+                    .map_err(|error| ChatEnd(Some(format!("cannot start a thread: {error}"))))?;
                 let now = Instant::now();
                 self.client.handle_connected(now);
                 self.presence.handle_opened(now);
@@ -427,7 +434,7 @@ impl ChatDriver {
                 Err(error) => ChatEvent::NotDone(error.to_string()),
             },
             ChatCommand::Remove(name) => match self.client.remove(now, &name) {
-                Ok(()) => ChatEvent::Done(format!("{name} is not in the next epoch")),
+                Ok(()) => ChatEvent::Done(format!("{name} is removed with the next epoch")),
                 Err(error) => ChatEvent::NotDone(error.to_string()),
             },
             ChatCommand::Leave => match self.client.leave(now) {
@@ -435,12 +442,12 @@ impl ChatDriver {
                 Err(error) => ChatEvent::NotDone(error.to_string()),
             },
         };
-        // What was promised is stored before it is said.
+        // The answer is reported after the state is stored.
         self.answers.push_back(answer);
     }
 
-    /// Has stored, sent and shown what the client asks for: what was not shown is in the stored
-    /// state.
+    /// Stores, sends and shows what the client returns. Messages that were not shown yet are in the
+    /// stored state.
     fn drive(&mut self) {
         while let Some(done) = self.output.poll_done() {
             self.handle_done(done);
@@ -448,7 +455,7 @@ impl ChatDriver {
         let now = Instant::now();
         let can_store = self.store_again.is_none_or(|at| at <= now);
         if can_store {
-            // Also if it takes long: until then there is nothing to do.
+            // This holds even if the write takes long, because there is nothing else to do.
             self.store_again = self.store_again.map(|_| now + STORE_AGAIN);
         }
         loop {
@@ -458,7 +465,7 @@ impl ChatDriver {
                 self.answer();
             } else if let Some(message) = self.client.poll_transmit() {
                 if let Some(ChatProxyConnection { outbox, .. }) = &self.link {
-                    // If that fails, the thread that reads notices.
+                    // If this fails, the reading thread notices.
                     outbox.send(message);
                 }
             } else if self.output.is_idle()
@@ -500,7 +507,7 @@ impl ChatDriver {
     }
 }
 
-/// The client, with the state of the run before.
+/// The client, with its stored state.
 fn open_client(
     config: &ChatConfig,
     identity: &Arc<IdentitySecretKey>,
@@ -531,7 +538,8 @@ fn open_client(
     client.map_err(|error| ChatError::Client(error.to_string()))
 }
 
-/// Connects, and passes messages on, each when the one before was handled. Returns why it ends.
+/// Connects and passes on messages, each after the previous one was handled. Returns why the
+/// connection ended.
 fn read(
     number: u64,
     proxy: &str,

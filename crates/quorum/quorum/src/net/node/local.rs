@@ -1,7 +1,6 @@
-//! What local users ask for.
+//! Requests of local users.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use keys::rsa;
@@ -23,18 +22,18 @@ use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
 use crate::protocol::wire::Sha256Digest;
 
-/// How many commands may wait.
+/// The largest number of waiting commands.
 pub(super) const MAX_COMMANDS: usize = 64;
 
-/// What a local user asks of the server's thread.
+/// A command of a local user to the server's thread.
 #[derive(Debug)]
 pub(super) enum NodeCommand {
     Register(MessageDigest, oneshot::Sender<RegistrationReply>),
     Sign(Bytes, ApiEncoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
-    /// With the group's digest.
+    /// The digest is the group's.
     StartRefresh(QuorumGroup, Sha256Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
     CancelRefresh(oneshot::Sender<Result<(), RefreshRefusal>>),
-    /// To be written to the audit log.
+    /// An event for the audit log.
     Record(audit::AuditEvent),
     Reload(Box<QuorumNodeConfig>, oneshot::Sender<()>),
 }
@@ -45,16 +44,17 @@ pub(super) struct RegistrationReply {
     pub(super) is_new: bool,
 }
 
-/// How many refusals of one kind of request are recorded in 10 s.
+/// The largest number of refusals of one kind of request that are recorded in 10 s.
 const MAX_RECORDED: u32 = 16;
 
-/// How often requests of each kind were refused, so that a local user who asks again and again does
-/// not fill the disk with the audit log.
+/// Limits how many refusals of each kind of request are recorded, so that a local user who repeats
+/// a request cannot fill the disk with the audit log.
 #[derive(Debug, Default)]
 pub(super) struct RefusalRateLimiter(BTreeMap<&'static str, LogRateLimiter>);
 
 impl RefusalRateLimiter {
-    /// Counts a refusal. Returns what is to be recorded of it and of those since the last that was.
+    /// Counts a refusal. Returns a record of it and of those since the last record, unless over the
+    /// limit.
     pub(super) fn refused(
         &mut self,
         request: &'static str,
@@ -70,7 +70,7 @@ impl RefusalRateLimiter {
     }
 }
 
-/// A request for a signature that is under way.
+/// A running request for a signature.
 pub(super) struct PendingSignRequest {
     pub(super) digest: MessageDigest,
     pub(super) reply: oneshot::Sender<Result<Vec<u8>, SignRefusal>>,
@@ -99,17 +99,17 @@ impl NodeHandle {
         replied.await.map_err(|_| stopped())
     }
 
-    /// Puts in force what can change of a configuration while the server runs: rules, peers, delays
-    /// and timeouts. [`QuorumNodeConfig::needs_restart`] says what cannot.
+    /// Applies the settings that can change while the server runs: rules, peers, delays and
+    /// timeouts. [`QuorumNodeConfig::needs_restart`] lists the others.
     ///
     /// # Errors
-    /// When the server has stopped.
+    /// If the server has stopped.
     pub async fn reload(&self, config: QuorumNodeConfig) -> Result<(), ApiRefusal> {
         self.ask(|reply| NodeCommand::Reload(Box::new(config), reply)).await
     }
 
-    /// Asks each server of a new group that is not in the current one with the same address: one
-    /// that does not exist, by a wrong digit in the list, would be a member that never answers.
+    /// Probes each server of a new group that is not in the current one with the same address. With
+    /// a wrong digit in the list, a member would not exist and never answer.
     async fn find_new_servers(&self, group: &QuorumGroup) -> Result<(), ApiRefusal> {
         let known = |member: &&QuorumMember| {
             let shared = lock(&self.shared);
@@ -144,7 +144,7 @@ impl NodeHandle {
         Err(refusal)
     }
 
-    /// The state of the refresh that was just approved or given up.
+    /// The state of the refresh that was just approved or cancelled.
     fn refreshing(
         &self,
         request: &'static str,
@@ -158,7 +158,7 @@ impl NodeHandle {
             self.record_refusal(request, &refusal.to_string());
             ApiRefusal::new(kind, refusal)
         })?;
-        let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "the refresh is over already");
+        let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "the refresh has already ended");
         self.refresh_status().ok_or_else(none)
     }
 
@@ -170,7 +170,7 @@ impl NodeHandle {
                     place.send(NodeCommand::Record(event));
                 }
             }
-            // Too much waits already.
+            // Too many commands are waiting already.
             Err(_) => shared.refusals.count(request),
         }
     }
@@ -245,14 +245,8 @@ impl LocalService for NodeHandle {
     fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
         let shared = lock(&self.shared);
         let start = shared.start().ok_or_else(no_epoch)?;
-        let hexadecimal = |bytes: &[u8]| {
-            bytes.iter().fold(String::new(), |mut text, byte| {
-                // Writing to a string does not fail.
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
-        };
-        let witnesses = start.witnesses.chunks(self.public.byte_len()).map(hexadecimal).collect();
+        let witnesses = start.witnesses.chunks(self.public.byte_len());
+        let witnesses = witnesses.map(base16ct::lower::encode_string).collect();
         Ok(EpochWitnesses { epoch: start.header().epoch, witnesses })
     }
 
@@ -263,7 +257,7 @@ impl LocalService for NodeHandle {
     fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
         let shared = lock(&self.shared);
         let mut start = shared.start().ok_or_else(no_epoch)?.clone();
-        // The last one is not signed for a moment.
+        // The last header is briefly unsigned.
         start.chain.retain(|header| !header.signature.is_empty());
         if start.chain.is_empty() {
             let reason = "the group has not signed the header of its first epoch yet; try again";
@@ -301,7 +295,7 @@ mod tests {
             (0..100).filter_map(|_| refusals.refused("sign", "no")).map(count).sum();
         assert_eq!(recorded, 16);
         assert_eq!(refusals.refused("register", "no").map(count), Some(1), "another kind");
-        // Those for which there was no place are in the next count.
+        // Refusals that could not be recorded are in the next count.
         refusals.count("refresh");
         refusals.count("refresh");
         assert_eq!(refusals.refused("refresh", "no").map(count), Some(3));

@@ -1,4 +1,4 @@
-//! The types that Malachite works on: heights, values, votes, proposals.
+//! The types with which Malachite is instantiated: heights, values, votes, proposals.
 
 pub(crate) mod servers;
 
@@ -7,6 +7,7 @@ use std::fmt;
 use arc_malachitebft_core_types::{
     self as types, NilOrVal, Round, SignedExtension, SigningScheme, VoteType,
 };
+use base16ct::HexDisplay;
 use bytes::Bytes;
 use keys::IdentityPublicKey;
 
@@ -16,7 +17,7 @@ use crate::protocol::wire::{
     MalformedEncoding, QuorumWireReader, QuorumWireWrite as _, Sha256Digest,
 };
 
-/// The largest length of a value's encoding, in bytes: an entry of the largest length fits.
+/// The largest length of an encoded value, in bytes. An entry of the largest length fits.
 pub(super) const MAX_VALUE_LEN: usize = 2 << 20;
 
 /// The largest number of entries of a value.
@@ -39,7 +40,7 @@ impl types::Height for Height {
     }
 }
 
-/// A server's name in the protocol: the bytes of its identity key.
+/// A server's address in the protocol: the bytes of its identity key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValidatorAddress(pub(crate) [u8; 32]);
 
@@ -57,13 +58,13 @@ impl ValidatorAddress {
 
 impl types::Address for ValidatorAddress {}
 
-/// The hash by which votes name a value.
+/// The hash that identifies a value in votes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(pub(crate) Sha256Digest);
 
 impl fmt::Display for ValidatorAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(8).try_for_each(|byte| write!(out, "{byte:02x}"))
+        write!(out, "{:x}", HexDisplay(&self.0[..8]))
     }
 }
 
@@ -85,8 +86,8 @@ impl fmt::Debug for ValueId {
     }
 }
 
-/// What a height of the log has: at least one entry, and the server that put them together, which
-/// proposes first at the next height. Malachite clones values often: that is cheap.
+/// The value of a height: at least one entry, and its author, which proposes first at the next
+/// height. Malachite clones values often, and clones are cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogValue {
     id: ValueId,
@@ -95,7 +96,8 @@ pub(crate) struct LogValue {
 }
 
 impl LogValue {
-    /// The value of these entries; `None` without entries or beyond the limits of a value.
+    /// A value with these entries. `None` without entries, or if the limits of a value are
+    /// exceeded.
     pub(crate) fn new(leader: ValidatorAddress, entries: &[Bytes]) -> Option<Self> {
         let mut bytes = leader.0.to_vec();
         for entry in entries {
@@ -107,14 +109,14 @@ impl LogValue {
     /// Parses the encoding of a value.
     ///
     /// # Errors
-    /// When it is not the encoding of a value.
+    /// If it is not the encoding of a value.
     pub(crate) fn parse(encoded: Bytes) -> Result<Self, MalformedEncoding> {
         let (leader, _) = parse(&encoded)?;
         let id = ValueId(Sha256Digest::of(&[b"sunder-quorum log value v1\0", &encoded]));
         Ok(Self { id, leader, encoded })
     }
 
-    /// The server that put the value together.
+    /// The author of the value.
     pub(crate) fn leader(&self) -> ValidatorAddress {
         self.leader
     }
@@ -125,17 +127,17 @@ impl LogValue {
 
     /// The entries, in their order.
     pub(crate) fn entries(&self) -> Vec<Bytes> {
-        // The form was checked when the value was made.
+        // The encoding was checked when the value was created.
         parse(&self.encoded).map(|(_, entries)| entries).unwrap_or_default()
     }
 
-    /// What [`Self::parse`] parses.
+    /// The encoding.
     pub(crate) fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 }
 
-/// Parses a value: who put it together, and the entries.
+/// Parses a value into its author and entries.
 fn parse(encoded: &Bytes) -> Result<(ValidatorAddress, Vec<Bytes>), MalformedEncoding> {
     if encoded.len() > MAX_VALUE_LEN {
         return Err(MalformedEncoding("a value is too long"));
@@ -182,7 +184,7 @@ pub(crate) struct Vote {
     pub(crate) round: Round,
     /// The value voted for.
     pub(crate) value: NilOrVal<ValueId>,
-    /// Who votes.
+    /// The voter.
     pub(crate) voter: ValidatorAddress,
 }
 
@@ -237,7 +239,7 @@ pub(crate) struct Proposal {
     pub(crate) value: LogValue,
     /// The earlier round with 2f+1 prevotes for the value, or nil for a new value.
     pub(crate) pol_round: Round,
-    /// Who proposes.
+    /// The proposer.
     pub(crate) proposer: ValidatorAddress,
 }
 
@@ -267,7 +269,7 @@ impl types::Proposal<ConsensusContext> for Proposal {
     }
 }
 
-/// Values travel in the proposals, so there are no parts of them.
+/// Proposals contain the whole value, so there are no parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoProposalPart {}
 
@@ -287,12 +289,12 @@ pub(crate) struct Ed25519Signature(pub(crate) [u8; 64]);
 
 impl fmt::Debug for Ed25519Signature {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(4).try_for_each(|byte| write!(out, "{byte:02x}"))
+        write!(out, "{:x}", HexDisplay(&self.0[..4]))
     }
 }
 
-/// Ed25519. A server without a voting key has none. Malachite does not get private keys, so theirs
-/// is the unit type.
+/// Ed25519. The public key is optional, because a server may lack a voting key. Malachite does not
+/// get private keys, so their type is the unit type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ed25519Scheme;
 
@@ -323,7 +325,7 @@ impl SigningScheme for Ed25519Scheme {
     }
 }
 
-/// Malachite's name for the choice of all these types.
+/// The set of all these types, as Malachite requires.
 #[derive(Clone, Debug)]
 pub(crate) struct ConsensusContext;
 

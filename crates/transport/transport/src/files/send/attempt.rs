@@ -1,10 +1,11 @@
-//! One connection's attempt to send the file.
+//! An attempt to send the file on one connection.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 
 use super::offered::OfferedFile;
@@ -14,33 +15,33 @@ use crate::files::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Connection, ConnectionCloser, ConnectionReader, ConnectionWriter};
 use crate::protocol::file::{FileReceiverMessage, FileSenderMessage, MAX_DATA_LEN};
 
-/// How long the receiver may be silent before another connection is tried. It reports what has
-/// arrived each half second.
+/// How long the receiver may be silent before another connection is tried. It reports progress
+/// every half second.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 
 /// How long a connection over UDP may be much slower than its path before TCP is tried.
 const MAX_THROTTLED: Duration = Duration::from_millis(400);
 
-/// TCP has to be so many times faster for UDP not to be used any more on the path.
+/// How much faster TCP must be, as a factor, for UDP to be avoided on the path.
 const MIN_TCP_SPEEDUP: f64 = 1.3;
 
-/// How long what the receiver has said last may take after the connection has failed.
+/// How long to wait for the receiver's last message after the connection has failed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How an attempt has ended.
+/// The outcome of an attempt.
 pub(super) enum SendAttemptOutcome {
     /// The receiver has the file, with this digest.
     Complete(String),
-    /// The connection was silent, or slow, until another one was there.
+    /// The connection was silent or slow, and another one is open.
     Replaced {
         by: Connection,
-        /// If it was over UDP, and the path has not failed for TCP: how fast it was, in bytes/s; 0
-        /// if it was silent.
+        /// If it used UDP, and the path has not failed for TCP: its rate in bytes/s; 0 if it was
+        /// silent.
         rate: Option<f64>,
     },
     Failed {
         error: FileSendError,
-        /// Of the next connection.
+        /// The preferences for the next connection.
         preferences: ConnectionPreferences,
     },
 }
@@ -48,14 +49,14 @@ pub(super) enum SendAttemptOutcome {
 /// See [the module](self).
 pub(super) struct SendAttempt<'a> {
     file: &'a mut OfferedFile,
-    /// Whether data is sent before the receiver has said what it has.
+    /// Whether data is sent before the receiver has reported what it has.
     is_eager: bool,
-    /// How fast the connection over UDP was whose place this one takes, in bytes/s.
+    /// The rate of the UDP connection that this one replaces, in bytes/s.
     udp_rate: Option<f64>,
     progress: SharedSendProgress,
 }
 
-/// What the receiver has said, and how writing is going, as the threads tell each other.
+/// The state that the threads share: what the receiver has reported, and the progress of writing.
 struct SharedSendProgress {
     state: Mutex<SendProgress>,
     changed: Condvar,
@@ -63,33 +64,33 @@ struct SharedSendProgress {
 
 struct SendProgress {
     have: Option<u64>,
-    /// What it had at the beginning.
+    /// What the receiver had at the start.
     initial_position: Option<u64>,
-    /// When it had that.
+    /// When the receiver reported that.
     began_at: Option<Instant>,
     position: u64,
     heard_at: Instant,
     is_comparing: bool,
-    /// Whether the connection was silent at any time: what it took then says nothing of the next.
+    /// Whether the connection was ever silent. If so, its duration does not predict the next one's.
     was_silent: bool,
-    /// What the receiver has said last, or why nothing more comes.
+    /// The receiver's result, or why no more messages come.
     end: Option<Result<(), FileSendError>>,
-    /// How writing has ended.
+    /// The result of writing.
     written: Option<Result<String, FileSendError>>,
 }
 
 impl SendProgress {
-    /// Whether the receiver has the file.
+    /// Whether the receiver has the complete file.
     fn is_complete(&self) -> bool {
         matches!(self.end, Some(Ok(())))
     }
 
-    /// Whether the connection has carried the whole file without a break.
+    /// Whether the connection has carried the whole file without interruption.
     fn is_unbroken(&self) -> bool {
         self.initial_position.unwrap_or(0) == 0 && !self.was_silent
     }
 
-    /// What has arrived since the receiver has said what it had, in bytes/s.
+    /// The rate since the receiver reported its initial position, in bytes/s.
     #[expect(clippy::cast_precision_loss, reason = "bytes")]
     fn rate(&self, position: u64) -> f64 {
         let arrived = position.saturating_sub(self.initial_position.unwrap_or(0));
@@ -123,25 +124,25 @@ impl SharedSendProgress {
         self.changed.notify_all();
     }
 
-    /// Waits while this holds, but not longer than that.
+    /// Waits while `holds` is true, but at most for `limit`.
     fn wait_while(&self, limit: Duration, holds: impl Fn(&SendProgress) -> bool) {
         let _ = self.changed.wait_timeout_while(self.lock(), limit, |state| holds(state));
     }
 }
 
 impl<'a> SendAttempt<'a> {
-    /// `udp_rate`: in bytes/s, if this connection takes the place of one over UDP.
+    /// `udp_rate`: in bytes/s, if this connection replaces one over UDP.
     pub(super) fn new(file: &'a mut OfferedFile, is_eager: bool, udp_rate: Option<f64>) -> Self {
         Self { file, is_eager, udp_rate, progress: SharedSendProgress::new() }
     }
 
-    /// What the receiver had when it began, and has now, in bytes, as far as is known.
+    /// What the receiver had at the start, and has now, in bytes, as far as is known.
     pub(super) fn initial_and_current_position(&self) -> (Option<u64>, u64) {
         let state = self.progress.lock();
         (state.initial_position, state.position)
     }
 
-    /// Sends the file, or what the receiver does not have of it.
+    /// Sends what the receiver does not have of the file.
     pub(super) fn run<C: ConnectFunction>(
         &mut self,
         connection: Connection,
@@ -188,7 +189,7 @@ impl<'a> SendAttempt<'a> {
             }
             let is_of_udp = is_udp && successor.was_quick();
             let rate = is_of_udp.then(|| if watching.is_silent { 0.0 } else { watching.rate() });
-            // Both threads end now, one after the other.
+            // Now both threads end, one after the other.
             said.wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
             let mut state = said.lock();
             let was_silent = state.heard_at.elapsed() >= MAX_SILENCE;
@@ -217,7 +218,7 @@ impl<'a> SendAttempt<'a> {
     }
 }
 
-/// Watches a connection.
+/// Monitors a connection.
 struct SendAttemptWatcher<'a> {
     progress: &'a SharedSendProgress,
     closer: &'a ConnectionCloser,
@@ -230,8 +231,8 @@ struct SendAttemptWatcher<'a> {
 }
 
 impl SendAttemptWatcher<'_> {
-    /// Tells what happens until both threads have ended, or another connection is there to take the
-    /// place of this one, which is silent or slow: that one is returned.
+    /// Reports events until both threads have ended, or until another connection is open to replace
+    /// this one, which is silent or slow: then returns that connection.
     fn run<C: ConnectFunction>(
         &mut self,
         successor: &mut Reconnector<C>,
@@ -285,7 +286,7 @@ impl SendAttemptWatcher<'_> {
         }
     }
 
-    /// Whether another connection may be better.
+    /// Whether to open another connection, which may be better.
     fn needs_another(&mut self, observe: &mut impl FnMut(FileTransferEvent<'_>)) -> bool {
         let silence = self.progress.lock().heard_at.elapsed();
         let was_silent = std::mem::replace(&mut self.is_silent, silence >= MAX_SILENCE);
@@ -296,7 +297,7 @@ impl SendAttemptWatcher<'_> {
         self.is_silent || self.may_be_throttled()
     }
 
-    /// Whether TCP may be faster, for as much as is left.
+    /// Whether TCP may be faster for the rest of the file.
     fn may_be_throttled(&mut self) -> bool {
         let state = self.progress.lock();
         let is_late = self.length.saturating_sub(state.position) < self.length / 8;
@@ -308,13 +309,14 @@ impl SendAttemptWatcher<'_> {
         since.elapsed() >= MAX_THROTTLED
     }
 
-    /// What has arrived on this connection, in bytes/s.
+    /// The rate of this connection, in bytes/s.
     fn rate(&self) -> f64 {
         let state = self.progress.lock();
         state.rate(state.position)
     }
 
-    /// Compares this connection, on which so much has arrived, with the one over UDP before.
+    /// Compares this connection, on which the receiver has reached `position`, with the earlier one
+    /// over UDP.
     fn compare(&mut self, position: u64) {
         let rate = self.progress.lock().rate(position);
         if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * MIN_TCP_SPEEDUP) {
@@ -324,7 +326,7 @@ impl SendAttemptWatcher<'_> {
     }
 }
 
-/// Takes what the receiver says, to the end.
+/// Reads the receiver's messages until the end.
 fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &ConnectionCloser) {
     loop {
         let message = FileReceiverMessage::read(&mut reader);
@@ -349,14 +351,14 @@ fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &Conn
         let has_failed = end.is_err();
         said.update(|state| state.end = Some(end));
         if has_failed {
-            // Whoever writes need not wait.
+            // Unblocks the writer.
             closer.close();
         }
         return;
     }
 }
 
-/// The half that sends.
+/// The writing half.
 struct FileDataWriter<'a> {
     file: &'a mut OfferedFile,
     is_eager: bool,
@@ -364,7 +366,7 @@ struct FileDataWriter<'a> {
     writer: ConnectionWriter,
     state: Sha256,
     buffer: Vec<u8>,
-    /// Where the next data is from.
+    /// The file offset of the next data.
     offset: u64,
 }
 
@@ -372,7 +374,7 @@ impl FileDataWriter<'_> {
     fn run(mut self, closer: &ConnectionCloser) {
         let written = self.send_all();
         if let Err(error) = &written {
-            // Why the receiver takes no more may be on its way.
+            // The receiver's reason for closing may still be in flight.
             if matches!(error, FileSendError::Broken(_)) {
                 self.progress.wait_while(END_TIMEOUT, |state| state.end.is_none());
             }
@@ -381,17 +383,17 @@ impl FileDataWriter<'_> {
             if self.progress.lock().is_unbroken() {
                 self.writer.complete();
             }
-            // The receiver sees the end; it has all.
+            // The receiver sees the end; it has the complete file.
             let _ = self.writer.finish();
         }
-        let digest = digest::text(&digest::value(&self.state));
+        let digest = encode_string(&digest::value(&self.state));
         let said = self.progress;
-        // Ends the connection.
+        // Closes the connection.
         drop(self);
         said.update(|state| state.written = Some(written.map(|()| digest)));
     }
 
-    /// Sends until the receiver has said how it ended.
+    /// Sends until the receiver has reported a result.
     fn send_all(&mut self) -> Result<(), FileSendError> {
         let (is_eager, length) = (self.is_eager, self.file.length);
         let (name, attributes) = (self.file.name.clone(), self.file.attributes);
@@ -427,7 +429,7 @@ impl FileDataWriter<'_> {
         }
     }
 
-    /// Goes on with what the receiver does not have.
+    /// Continues with what the receiver does not have.
     fn start(&mut self, have: u64) -> Result<(), FileSendError> {
         if have > self.file.length {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the receiver has too much");

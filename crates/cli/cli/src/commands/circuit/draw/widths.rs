@@ -2,8 +2,7 @@
 
 use chart::{Chart, ChartAxis, ChartColor, ChartCurve, ChartPanel, CurveMarks};
 use circuit::{Circuit, GateKind};
-
-use crate::failure::CommandFailure;
+use console::CommandFailure;
 
 /// The most points of a curve; of more depths, neighbours are one point.
 const MAX_POINTS: usize = 500;

@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use circuit::{bits, generate};
 use compute::ComputeRole;
+use console::CommandFailure;
 use random::{RandomError, RandomGenerator};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
-
-use crate::failure::CommandFailure;
 
 /// The bits of a number.
 pub(super) const NUMBER_BITS: u32 = 64;
@@ -39,7 +38,8 @@ impl PsiOwnSet {
     ) -> Result<Self, CommandFailure> {
         if values.len() > size {
             let message = format!(
-                "there are {} values, more than --rows {size}: give more rows at both parties",
+                "there are {} values, more than --rows {size}: give a higher --rows at both \
+                 parties",
                 values.len()
             );
             return Err(CommandFailure::Usage(message));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::failure::CommandFailure;
+use console::CommandFailure;
 
 /// The different values of a column, without spaces around them; empty ones are left out.
 ///
@@ -31,9 +31,9 @@ pub(super) fn column(
         let columns: Vec<&str> = header.iter().collect();
         let (path, columns) = (path.display(), columns.join(", "));
         let missing =
-            CommandFailure::Usage(format!("{path}: no column {name}; there are {columns}"));
+            CommandFailure::Usage(format!("{path}: no column {name}; the columns are {columns}"));
         return Err(match header.len() {
-            1 => missing.and("--delimiter says which character is between them"),
+            1 => missing.and("--delimiter sets the character between columns"),
             _ => missing,
         });
     };

@@ -20,7 +20,7 @@ pub(super) const METRICS: &[PrometheusMetric<RelayServiceStatus>] = &[
     }),
     counter(
         "sunder_relay_bytes_total",
-        "Bytes passed on to and from ends that had waited.",
+        "Bytes forwarded to and from ends that had waited.",
         |relay, samples| {
             samples.add(&[("direction", &"to_waiting")], relay.status.to_waiting_bytes);
             samples.add(&[("direction", &"from_waiting")], relay.status.from_waiting_bytes);

@@ -15,11 +15,9 @@ pub(super) fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>
         format!("{:.1} MB, {rate}", bytes_as_mb(bytes(status)))
     };
     format!(
-        "relay {name}  {}, running for {:.0} s\n\n  \
-         waiting: {} of {}, {} since the start\n  \
-         pairs: {} of {}, {} since the start\n  \
-         to: {}; from: {}\n  \
-         refused: {}",
+        "relay {name}  {}, running for {:.0} s\n\n  waiting: {} of {}, {} since the start\n  \
+         pairs: {} of {}, {} since the start\n  sent to waiting ends: {}; received from them: \
+         {}\n  refused: {}",
         status.listen,
         status.uptime_s,
         status.waiting,
@@ -42,12 +40,12 @@ fn bytes_as_mb(bytes: u64) -> f64 {
 /// The reasons that have occurred, with their counts.
 fn refused(refused: &RelayRefusalCounts) -> String {
     let named: Vec<String> = [
-        (refused.silent, "asked for nothing"),
-        (refused.malformed, "sent no request"),
-        (refused.unknown_token, "had a token under which nobody waits"),
-        (refused.too_many_pairs, "were too many pairs"),
-        (refused.evicted_arriving, "ended before a pair to make room"),
-        (refused.evicted_waiting, "ended while they waited to make room"),
+        (refused.silent, "sent no request in time"),
+        (refused.malformed, "sent an invalid request"),
+        (refused.unknown_token, "asked for a token under which nobody waits"),
+        (refused.too_many_pairs, "exceeded the number of pairs"),
+        (refused.evicted_arriving, "were closed before a pair, to make room"),
+        (refused.evicted_waiting, "were closed while they waited, to make room"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
@@ -83,11 +81,10 @@ mod tests {
         let before = RelayStatus { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
         let named = |status| RelayServiceStatus { name: "7100".into(), status };
         let page = page(&named(status), Some(&named(before)));
-        let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  \
-                        waiting: 3 of 1024, 9 since the start\n  \
-                        pairs: 1 of 512, 4 since the start\n  \
-                        to: 3.0 MB, 10.0 Mbit/s; from: 0.0 MB, 0.0 Mbit/s\n  \
-                        refused: 2 sent no request, 1 ended while they waited to make room";
+        let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  waiting: 3 of 1024, 9 \
+                        since the start\n  pairs: 1 of 512, 4 since the start\n  to: 3.0 MB, 10.0 \
+                        Mbit/s; from: 0.0 MB, 0.0 Mbit/s\n  refused: 2 sent an invalid request, 1 \
+                        were closed while they waited, to make room";
         assert_eq!(page, expected);
     }
 }

@@ -59,13 +59,13 @@ fn sha256(message: &[u8]) -> FunctionExample {
     block.extend((8 * message.len() as u64).to_be_bytes());
     let (garbler, evaluator) = block.split_at(32);
     FunctionExample {
-        garbler: hex(garbler),
-        evaluator: hex(evaluator),
-        output: hex(&Sha256::digest(message)),
+        garbler: base16ct::lower::encode_string(garbler),
+        evaluator: base16ct::lower::encode_string(evaluator),
+        output: base16ct::lower::encode_string(&Sha256::digest(message)),
     }
 }
 
-/// Numbers in no order, and the least of them.
+/// Random numbers and their minimum.
 fn min_cut() -> FunctionExample {
     let mut dice = fastrand::Rng::with_seed(1);
     let numbers: Vec<u32> = (0..NUMBERS).map(|_| dice.u32(1..1 << BITS)).collect();
@@ -78,19 +78,13 @@ fn min_cut() -> FunctionExample {
     }
 }
 
-/// Numbers one after the other, each from its lowest bit on, in bytes whose lowest bit is the
-/// first.
+/// Packs numbers one after the other, the lowest bits first.
 fn packed(numbers: &[u32]) -> String {
     let bits =
         numbers.iter().flat_map(|number| (0..BITS).map(move |bit| (number >> bit & 1) as u8));
     let bits: Vec<u8> = bits.collect();
     let byte = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | bit);
-    hex(&bits.chunks(8).map(byte).collect::<Vec<u8>>())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
+    base16ct::lower::encode_string(&bits.chunks(8).map(byte).collect::<Vec<u8>>())
 }
 
 #[cfg(test)]

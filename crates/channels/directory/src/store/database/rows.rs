@@ -7,9 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
-use super::error::{DirectoryStoreError, damaged, one_line};
-use super::{AddressSource, DirectoryEntry, LAST_SECOND};
+use super::super::error::{DirectoryStoreError, damaged, one_line};
+use super::super::{AddressSource, DirectoryEntry};
+use super::LAST_SECOND;
 use crate::addresses::{ChannelAddresses, ChannelAddressesError};
+use crate::message::ProofScheme;
+use crate::signed_list::KeyDigest;
 
 /// The entries in the rows of a query, which are ordered by peer.
 pub(super) fn read(
@@ -35,6 +38,14 @@ pub(super) fn read(
     found.into_iter().map(UncheckedPeerRows::check).collect()
 }
 
+/// The source with this name. `signer` is the key of the signed list, if there is one.
+fn source_from_name(name: &str, signer: Option<KeyDigest>) -> Option<AddressSource> {
+    let learnt = [ProofScheme::Hmac, ProofScheme::Ed25519].map(AddressSource::Learnt);
+    let mut all =
+        [AddressSource::Manual].into_iter().chain(learnt).chain(signer.map(AddressSource::Signed));
+    all.find(|source| source.name() == name)
+}
+
 /// The rows of one peer, not yet checked in full.
 struct UncheckedPeerRows {
     host: String,
@@ -46,11 +57,11 @@ struct UncheckedPeerRows {
 
 impl UncheckedPeerRows {
     fn new(host: String, row: &Row<'_>) -> Result<Self, DirectoryStoreError> {
-        let peer = whole(&host).ok_or_else(|| damaged(format!("{host:?} is no address")))?;
+        let peer = whole(&host).ok_or_else(|| damaged(format!("{host:?} is not an address")))?;
         let name: String = field(row, 1)?;
         let signer: Option<[u8; 32]> = field(row, 5)?;
-        let source = AddressSource::from_name(&name, signer)
-            .ok_or_else(|| damaged(format!("{host} is from {name:?}, which is no source")))?;
+        let source = source_from_name(&name, signer)
+            .ok_or_else(|| damaged(format!("{host} is from {name:?}, which is not a source")))?;
         let seconds: i64 = field(row, 2)?;
         let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds <= LAST_SECOND);
         let learnt_at = seconds

@@ -13,20 +13,20 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use console::CommandFailure;
+use console::CommandProgress;
 use keys::rsa::RsaEncoding;
 use quorum::group::verify_chain;
 use quorum::in_process::{GroupKeyParameters, InProcessGroup, SignReport, SigningServers};
 use quorum::policy::check_message;
 use quorum::signing::{MAX_MESSAGE_LEN, SignerHealth};
-use quorum::{CombinatorialSharing, DealerKey, GroupPublicKey, ServerIndex, ShareRange};
+use quorum::{
+    CombinatorialSharing, DealerKey, GroupPublicKey, PrimeSearchProgress, ServerIndex, ShareRange,
+};
 use random::{RandomError, RandomGenerator};
 
 use super::sets_of;
 use super::source::DemoSourceFile;
-use crate::commands::quorum::make_key;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 use memory_scan::SoughtSecrets;
 use report::DemoSignReport;
 use theft::{ShareTheft, copies_of_shares};
@@ -71,7 +71,7 @@ pub(super) fn run(
     }
     let mut generator = RandomGenerator::seeded().map_err(failed)?;
 
-    let (dealer, generation) = timed(|| make_key(MODULUS_BITS));
+    let (dealer, generation) = timed(|| make_quorum_key(MODULUS_BITS));
     let dealer = dealer?;
     let key = dealer.group().clone();
     let progress = CommandProgress::unknown();
@@ -239,4 +239,19 @@ fn searching(error: &io::Error) -> CommandFailure {
 
 fn failed(error: impl Display) -> CommandFailure {
     CommandFailure::Failed(format!("the group of servers: {error}"))
+}
+
+/// Makes a key of two random safe primes, on all processors.
+///
+/// # Errors
+/// If there are no random bytes.
+pub fn make_quorum_key(bits: u32) -> Result<DealerKey, CommandFailure> {
+    let progress = CommandProgress::unknown();
+    let tried = |search: PrimeSearchProgress| {
+        let PrimeSearchProgress { prime, tried } = search;
+        progress.doing(format!("searching for safe prime {prime} of 2: {tried} numbers tried"));
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let key = DealerKey::generate_on(threads, bits, &tried);
+    key.map_err(|error| CommandFailure::Failed(error.to_string()))
 }

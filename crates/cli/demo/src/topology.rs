@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use console::CommandFailure;
+use console::CommandProgress;
 use micss::client::MicssClient;
 use micss::config::{MicssClientConfig, MicssServerConfig};
 use micss::server::MicssServer;
@@ -23,8 +25,6 @@ use super::http::{self, FetchedFile, SecretPath};
 use super::scratch;
 use super::source::DemoSourceFile;
 use super::tap::ChannelTap;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// The number of channels. Channel i is at the loopback address 127.0.0.(i + 1).
 pub(super) const CHANNELS: u8 = 3;

@@ -8,7 +8,7 @@ use service::ServiceError;
 
 /// Why a command failed: one line that says what is wrong, where, and what to do.
 #[derive(Debug)]
-pub(crate) enum CommandFailure {
+pub enum CommandFailure {
     /// An operation failed: exit code 1.
     Failed(String),
     /// The arguments or the input are wrong: exit code 2.
@@ -36,7 +36,7 @@ impl From<ServiceError> for CommandFailure {
 
 impl CommandFailure {
     /// The exit code.
-    pub(crate) fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         match self {
             Self::Failed(_) | Self::Unread => 1,
             Self::Usage(_) => 2,
@@ -45,7 +45,7 @@ impl CommandFailure {
     }
 
     /// The message, empty if there is none.
-    pub(crate) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         match self {
             Self::Failed(message) | Self::Usage(message) | Self::Refused(message) => message,
             Self::Unread => "",
@@ -53,7 +53,7 @@ impl CommandFailure {
     }
 
     /// Adds a further fact to the message.
-    pub(crate) fn and(self, more: &str) -> Self {
+    pub fn and(self, more: &str) -> Self {
         let add = |message| format!("{message}; {more}");
         match self {
             Self::Failed(message) => Self::Failed(add(message)),
@@ -64,12 +64,12 @@ impl CommandFailure {
     }
 
     /// A failure to read from `path`.
-    pub(crate) fn reading(path: &Path, error: &io::Error) -> Self {
+    pub fn reading(path: &Path, error: &io::Error) -> Self {
         Self::Failed(format!("cannot read {}: {error}", path.display()))
     }
 
     /// A failure to write to or create `path`.
-    pub(crate) fn writing(path: &Path, error: &io::Error) -> Self {
+    pub fn writing(path: &Path, error: &io::Error) -> Self {
         let advice = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "; make room there, or choose another place with --out"

@@ -3,13 +3,14 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use keys::trusted::{TrustError, TrustedFolder};
+use keys::trusted::TrustError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::error::{DirectoryStoreError, damaged};
+use super::super::error::{DirectoryStoreError, damaged};
+use super::super::trusted_path;
 
 /// How long a call waits for other programs that use the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ pub(super) const TABLES: &str = "\
         UNIQUE (peer, address)\
     ) STRICT, WITHOUT ROWID;";
 
-/// Moves the rows of version 1, whose tables have other names meanwhile, to those of version 2.
+/// Moves the rows of version 1, whose tables were renamed before, to the tables of version 2.
 const FROM_VERSION_1: [&str; 2] = [
     "ALTER TABLE channel RENAME TO channel_1; ALTER TABLE peer RENAME TO peer_1;",
     "INSERT INTO peer SELECT * FROM peer_1; INSERT INTO channel SELECT * FROM channel_1; \
@@ -48,9 +49,9 @@ const FROM_VERSION_1: [&str; 2] = [
 /// Opens the database at this path, or creates an empty one that only its owner may read.
 ///
 /// # Errors
-/// As [`Store::open`](super::Store::open).
+/// As [`DirectoryStore::open`](super::DirectoryStore::open).
 pub(super) fn open(path: &Path) -> Result<Connection, DirectoryStoreError> {
-    let path = trusted(path).map_err(known)?;
+    let path = trusted_path(path).map_err(known)?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     match made {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
@@ -62,30 +63,6 @@ pub(super) fn open(path: &Path) -> Result<Connection, DirectoryStoreError> {
     connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;")?;
     check(&mut connection)?;
     Ok(connection)
-}
-
-/// The suffixes of the file and of the files that `SQLite` keeps beside it. `SQLite` trusts what it
-/// finds in them when it opens the database.
-const COMPANION_SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
-
-/// Checks that no other user can change the database at this path, or the files beside it.
-///
-/// # Errors
-/// When another user can, or there is no such folder.
-pub fn check_place(path: &Path) -> Result<(), TrustError> {
-    trusted(path).map(drop)
-}
-
-/// The absolute path of a file that no other user can change. Names with a special meaning to
-/// `SQLite`, such as `:memory:`, have none in an absolute path.
-fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
-    let (folder, name) = TrustedFolder::containing(path)?;
-    for end in COMPANION_SUFFIXES {
-        let mut file = name.clone();
-        file.push(end);
-        folder.check_file(&file)?;
-    }
-    Ok(folder.path().join(name))
 }
 
 /// Reports a missing folder as any other file error.

@@ -5,11 +5,11 @@ use std::io::{self, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Output, Stdio};
 
+use console::CommandFailure;
 use keys::RsaPublicKey;
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::super::scratch;
-use crate::failure::CommandFailure;
+use crate::scratch;
 
 /// Verifies signatures of one file under one key.
 pub(super) struct DemoSignatureVerifier<'a> {

@@ -19,7 +19,7 @@ static CODE: AtomicU8 = AtomicU8::new(0);
 
 /// The exit code that a shell reports for a command ended by a signal, if one has arrived since
 /// [`run_on_signal`].
-pub(crate) fn code() -> Option<u8> {
+pub fn code() -> Option<u8> {
     Some(CODE.load(Ordering::Relaxed)).filter(|code| *code != 0)
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn code() -> Option<u8> {
 ///
 /// # Errors
 /// If signals cannot be handled.
-pub(crate) fn run_on_signal<T>(act: impl FnOnce() -> T + Send + 'static) -> io::Result<()> {
+pub fn run_on_signal<T>(act: impl FnOnce() -> T + Send + 'static) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
     let mut signals = Vec::new();

@@ -7,12 +7,12 @@ mod stage;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use console::CommandFailure;
+use console::CommandProgress;
 use keys::IdentityPublicKey;
 use mix::proxy::MixProxyObservation;
 
 use super::scratch;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 use distinguisher::ObservedUpdates;
 use report::DemoChatReport;
 use stage::DemoChatGroup;

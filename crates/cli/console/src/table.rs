@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColumnAlignment {
+pub enum ColumnAlignment {
+    /// To the left.
     Left,
+    /// To the right.
     Right,
 }
 
 /// Formats rows as lines, indented by two spaces. Each column is as wide as its widest cell. Each
 /// row has as many cells as there are sides.
-pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[ColumnAlignment], rows: &[R]) -> String {
+pub fn aligned<R: AsRef<[String]>>(sides: &[ColumnAlignment], rows: &[R]) -> String {
     let mut text = String::new();
     let width = |column: usize| {
         rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0)

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use indicatif::HumanCount;
 use mix::wire::MixTerms;
 use serde::Serialize;
 
 use super::distinguisher::{LEAST_P, ObservedUpdates, difference_p};
 use super::{NAMES, ScriptLineResult};
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
 
 /// The contents of the report.
 pub(super) struct DemoChatReport {

@@ -2,10 +2,9 @@
 
 use std::fs::File;
 
+use console::CommandFailure;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
-
-use crate::failure::CommandFailure;
 
 /// Checks that there is disk space for temporary files of this size.
 ///

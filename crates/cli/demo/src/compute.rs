@@ -5,10 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use base16ct::lower::encode_string;
 use circuit::{CircuitSchedule, generate};
 use compute::{
-    ComputePhase, ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, PhaseFigures,
+    ComputePhase, ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, PhaseDocument,
+    PhaseFigures,
 };
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use indicatif::HumanCount;
 use serde::Serialize;
 use transport::{
@@ -17,12 +21,6 @@ use transport::{
 };
 
 use super::histogram::{ByteHistogram, NoiseVerdict, verdict};
-use crate::circuits::hex_of;
-use crate::commands::compute::{ComputePhaseDocument, failed};
-use crate::commands::transport::failed as not_connected;
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
 
 /// The example of FIPS 197, appendix B: the garbler's key, the evaluator's block, the output.
 const KEY: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
@@ -72,7 +70,7 @@ struct DemoPartyDocument {
     /// `null` if there are too few bytes to tell.
     received_is_noise: Option<bool>,
     received_has_other_input: bool,
-    phases: Vec<ComputePhaseDocument>,
+    phases: Vec<PhaseDocument>,
 }
 
 /// Runs the demonstration.
@@ -87,7 +85,7 @@ pub(super) fn run(json: bool) -> Result<(), CommandFailure> {
 
 /// Both parties, each in a thread, over TCP.
 fn compute_aes() -> Result<[DemoParty; 2], CommandFailure> {
-    let no_connection = |error: transport::Error| not_connected(&error);
+    let no_connection = |error: transport::Error| CommandFailure::Failed(error.to_string());
     let schedule = CircuitSchedule::new(&generate::aes128());
     let security = ConnectionSecurity::open(random_identity().map_err(no_connection)?);
     let key = security.public_key();
@@ -117,7 +115,7 @@ fn party(
     schedule: &CircuitSchedule,
     input: &'static [u8; 16],
 ) -> Result<DemoParty, CommandFailure> {
-    let failed = |error| failed(&error);
+    let failed = |error: compute::Error| CommandFailure::Failed(error.to_string());
     let settings = ComputeSettings::default();
     let limited = connection.set_timeout(Some(settings.timeout));
     limited.map_err(|error| CommandFailure::Failed(format!("the connection: {error}")))?;
@@ -147,8 +145,8 @@ impl DemoParty {
         let phases = phases().map(|(at, phase)| (phase, &self.figures[at]));
         DemoPartyDocument {
             role: self.role.to_string(),
-            input: hex_of(self.input),
-            output: self.output.as_deref().map(hex_of),
+            input: encode_string(self.input),
+            output: self.output.as_deref().map(encode_string),
             received_bytes: self.received.len(),
             received_is_noise: match self.noise() {
                 NoiseVerdict::Noise => Some(true),
@@ -156,7 +154,7 @@ impl DemoParty {
                 NoiseVerdict::TooShort => None,
             },
             received_has_other_input: self.has_received(other.input),
-            phases: phases.map(|(phase, it)| ComputePhaseDocument::new(phase, it)).collect(),
+            phases: phases.map(|(phase, it)| PhaseDocument::new(phase, it)).collect(),
         }
     }
 
@@ -192,7 +190,7 @@ fn print_json(parties: &[DemoParty; 2]) -> Result<(), CommandFailure> {
         circuit: "aes128",
         scheme: ComputeSettings::default().scheme.name(),
         transport: "tcp",
-        expected: hex_of(&ENCRYPTED),
+        expected: encode_string(&ENCRYPTED),
         is_right: is_right(parties),
         parties: [garbler.document(evaluator), evaluator.document(garbler)],
     })
@@ -201,8 +199,8 @@ fn print_json(parties: &[DemoParty; 2]) -> Result<(), CommandFailure> {
 fn print(parties: &[DemoParty; 2]) -> Result<(), CommandFailure> {
     let [garbler, evaluator] = parties;
     let row = |party: &DemoParty, name: &str| {
-        let output = party.output.as_deref().map_or_else(String::new, hex_of);
-        [party.role.to_string(), format!("{name} {}", hex_of(party.input)), output]
+        let output = party.output.as_deref().map_or_else(String::new, encode_string);
+        [party.role.to_string(), format!("{name} {}", encode_string(party.input)), output]
     };
     let inputs = [
         ["party", "has", "learns"].map(str::to_owned),
@@ -233,7 +231,7 @@ fn print(parties: &[DemoParty; 2]) -> Result<(), CommandFailure> {
          {}\n\
          {}{}",
         aligned(&[ColumnAlignment::Left; 3], &inputs),
-        hex_of(&ENCRYPTED),
+        encode_string(&ENCRYPTED),
         aligned(&sides, &phases),
         garbler.findings(evaluator),
         evaluator.findings(garbler),

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use base16ct::lower::encode_string;
+use console::CommandFailure;
+use console::table::{ColumnAlignment, aligned};
 use indicatif::{BinaryBytes, HumanCount};
 use keys::RsaPublicKey;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::super::report::{DemoFileDocument, hex};
 use super::memory_scan::MemoryScan;
 use super::theft::{ShareTheft, TheftAttempts};
 use super::verifier::DemoSignatureVerifier;
 use super::{DemoMessage, DemoSignature, MODULUS_BITS};
-use crate::console;
-use crate::failure::CommandFailure;
-use crate::table::{ColumnAlignment, aligned};
+use crate::report::DemoFileDocument;
 
 /// The contents of the report.
 pub(super) struct DemoSignReport<'a> {
@@ -87,7 +87,7 @@ impl DemoSignReport<'_> {
              \x20 public key  SHA-256 {}\n",
             console::printable(description),
             HumanCount(content.len() as u64),
-            hex(&self.key.digest()),
+            encode_string(&self.key.digest()),
         )
     }
 
@@ -146,7 +146,7 @@ impl DemoSignReport<'_> {
             file: DemoFileDocument {
                 name: description,
                 bytes: content.len() as u64,
-                sha256: hex(&Sha256::digest(content)),
+                sha256: encode_string(&Sha256::digest(content)),
             },
             modulus_bits: MODULUS_BITS,
             public_key: self.key.to_pem(),

@@ -12,11 +12,11 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The progress of a command, in bytes or steps. It is shown on standard error if that is a
 /// terminal, and removed when dropped.
-pub(crate) struct CommandProgress(ProgressBar);
+pub struct CommandProgress(ProgressBar);
 
 impl CommandProgress {
     /// Begins at zero of `total` bytes, if the total is known.
-    pub(crate) fn new(total: Option<u64>) -> Self {
+    pub fn new(total: Option<u64>) -> Self {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
@@ -31,7 +31,7 @@ impl CommandProgress {
     }
 
     /// Begins at zero of `total` steps.
-    pub(crate) fn steps(total: u64) -> Self {
+    pub fn steps(total: u64) -> Self {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
@@ -40,7 +40,7 @@ impl CommandProgress {
     }
 
     /// Begins work of unknown length: shows the time since then.
-    pub(crate) fn unknown() -> Self {
+    pub fn unknown() -> Self {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
@@ -50,12 +50,12 @@ impl CommandProgress {
     }
 
     /// Advances by a number of bytes or steps.
-    pub(crate) fn advance(&self, by: usize) {
+    pub fn advance(&self, by: usize) {
         self.0.inc(by as u64);
     }
 
     /// Shows what the command is doing.
-    pub(crate) fn doing(&self, what: impl Into<Cow<'static, str>>) {
+    pub fn doing(&self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
     }
 }

@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use console::CommandFailure;
+use console::CommandProgress;
 use sha2::{Digest, Sha256};
 
 use super::histogram::ByteHistogram;
 use super::scratch;
-use crate::failure::CommandFailure;
-use crate::progress::CommandProgress;
 
 /// The length of the file made of the system's own, in bytes.
 pub(super) const DEFAULT_LEN: u64 = 256 << 20;

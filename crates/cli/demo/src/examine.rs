@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use console::CommandProgress;
 use micss::record;
 
 use super::CHANNELS;
 use super::histogram::{ByteHistogram, NoiseVerdict, verdict};
 use super::samples::{FileSamples, SAMPLE_LEN};
 use super::source::{FIRST_LEN, piece_len};
-use crate::progress::CommandProgress;
 
 /// How many bytes of each capture are examined at a time.
 const PIECE_LEN: usize = 256 << 10;

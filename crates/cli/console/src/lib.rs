@@ -1,11 +1,18 @@
-//! The output of commands: messages on standard error, results on standard output.
+//! What commands print, and how they fail: messages on standard error, results on standard output,
+//! progress on a terminal, exit codes.
+
+mod failure;
+mod progress;
+pub mod signals;
+pub mod table;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use crate::failure::CommandFailure;
+pub use failure::CommandFailure;
+pub use progress::CommandProgress;
 
 /// Whether a JSON document was printed.
 static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
@@ -19,7 +26,7 @@ struct ErrorDocument<'a> {
 
 /// Prints why the command failed as one JSON document on standard output, unless another one is
 /// there already.
-pub(crate) fn json_error(message: &str, exit_code: u8) {
+pub fn json_error(message: &str, exit_code: u8) {
     if !HAS_PRINTED_JSON.load(Ordering::Relaxed) {
         // The message is on standard error as well.
         let _ = print_json(&ErrorDocument { error: message, exit_code });
@@ -27,17 +34,17 @@ pub(crate) fn json_error(message: &str, exit_code: u8) {
 }
 
 /// Prints why the command failed, in one line.
-pub(crate) fn error(message: &str) {
+pub fn error(message: &str) {
     say("error", "31", message);
 }
 
-/// Prints what a person has asked to be told besides the result, in one line.
-pub(crate) fn note(message: &str) {
+/// Prints a note besides the result, in one line.
+pub fn note(message: &str) {
     say("note", "36", message);
 }
 
 /// Prints a warning of a command that continues, in one line.
-pub(crate) fn warning(message: &str) {
+pub fn warning(message: &str) {
     say("warning", "33", message);
 }
 
@@ -45,7 +52,7 @@ pub(crate) fn warning(message: &str) {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print_line(line: &str) -> Result<(), CommandFailure> {
+pub fn print_line(line: &str) -> Result<(), CommandFailure> {
     print(printable(line).as_bytes())
 }
 
@@ -53,7 +60,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), CommandFailure> {
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print_json(document: &impl Serialize) -> Result<(), CommandFailure> {
+pub fn print_json(document: &impl Serialize) -> Result<(), CommandFailure> {
     let json = serde_json::to_vec(document).map_err(|error| {
         CommandFailure::Failed(format!("cannot write the JSON document: {error}"))
     })?;
@@ -65,7 +72,7 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), CommandFailure
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub(crate) fn print(line: &[u8]) -> Result<(), CommandFailure> {
+pub fn print(line: &[u8]) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     let written =
         out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
@@ -87,13 +94,13 @@ fn say(kind: &str, colour: &str, message: &str) {
 }
 
 /// Whether to use colour on a stream: it is a terminal, and `NO_COLOR` is not set.
-pub(crate) fn wants_colour(stream: &impl IsTerminal) -> bool {
+pub fn wants_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
 /// The text on one line, without what is [deceptive](is_deceptive). File names may contain it, and
 /// terminals interpret it.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let visible = |c: char| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(visible).collect()
 }
@@ -101,7 +108,7 @@ pub(crate) fn printable(text: &str) -> String {
 /// Whether by this character a text could look like a line of its own, or like another text:
 /// control characters, those that separate lines, and those that change the direction of what
 /// follows.
-pub(crate) fn is_deceptive(c: char) -> bool {
+pub fn is_deceptive(c: char) -> bool {
     let is_direction = matches!(
         c,
         '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'

@@ -1,6 +1,8 @@
 //! `sunder demo`: demonstrates Sunder on this machine alone, without configuration.
 
+#[cfg(feature = "mix")]
 mod chat;
+#[cfg(feature = "compute")]
 mod compute;
 mod examine;
 mod histogram;
@@ -8,6 +10,7 @@ mod http;
 mod report;
 mod samples;
 mod scratch;
+#[cfg(feature = "quorum")]
 mod sign;
 mod source;
 mod tap;
@@ -17,42 +20,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use console::CommandFailure;
 
-use crate::failure::CommandFailure;
 use examine::{CaptureFinding, ShareCapture, examine};
 use report::DemoChannelsReport;
 use samples::FileSamples;
+#[cfg(feature = "quorum")]
+pub use sign::make_quorum_key;
 use source::{DEFAULT_LEN, DemoSourceFile};
 use topology::{CHANNELS, DemoTransfer, transfer};
 
 /// Demonstrates Sunder on this machine alone.
 ///
 /// Needs neither root nor configuration, and leaves nothing behind but what --out says.
-///
-/// channels: a file crosses three channels from a file server to its client, over loopback but with
-/// the real protocol. An eavesdropper on each channel records what it sees, and the captures of
-/// each channel and each pair are searched for the file. Needs disk space for four times the file
-/// in TMPDIR, or /tmp. Fails if the file arrives changed, or if one or two eavesdroppers have
-/// anything but noise.
-///
-/// sign: a new RSA key of 2048 bits is split for four servers, any two of which sign a file, and
-/// then moved to four others, which sign it, too. All servers are in this process. openssl verifies
-/// the signatures, if it is installed. Fails if one is wrong, if shares of an old and a new server
-/// sign together, or if a share of an old server is in memory after the move.
-///
-/// compute: two parties compute AES-128 of a key and a block that they do not show each other, over
-/// TCP on this machine. Shows what each phase takes, and what each party has received. Fails if the
-/// output is not that of FIPS 197, or if a party has received the other's input or anything but
-/// noise.
-///
-/// chat: three members of a group talk through a proxy, in this process. Shows what the proxy has
-/// of a member that writes to the one, to the other, or nothing, with statistical tests of it.
-/// Fails if a line does not arrive, or if a test tells these apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  sunder demo --file photo.jpg --eavesdrop all\n  \
                         sunder demo sign --file letter.txt --out signed\n  sunder demo compute\n  \
                         sunder demo chat")]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// What to demonstrate
     #[arg(value_enum, default_value_t = Demonstration::Channels)]
     job: Demonstration,
@@ -73,13 +58,28 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Demonstration {
-    /// A file crosses three channels of which any two are noise
+    /// A file crosses three channels from a file server to its client, over loopback but with the
+    /// real protocol. An eavesdropper on each channel records what it sees, and the captures of each
+    /// channel and each pair are searched for the file. Needs disk space for four times the file in
+    /// TMPDIR, or /tmp. Fails if the file arrives changed, or if one or two eavesdroppers have
+    /// anything but noise
     Channels,
-    /// Any two of four servers sign, and then any two of four others
+    /// A new RSA key of 2048 bits is split for four servers. Any two of them sign a file. Then the
+    /// key moves to four others, which sign the file too. All servers are in this process. openssl
+    /// verifies the signatures, if it is installed. Fails if one is wrong, if shares of an old and a
+    /// new server sign together, or if a share of an old server is in memory after the move
+    #[cfg(feature = "quorum")]
     Sign,
-    /// Two parties compute on inputs that they do not show each other
+    /// Two parties compute AES-128 of a key and a block without showing them to each other, over TCP
+    /// on this machine. Shows the costs of each phase, and what each party has received. Fails if
+    /// the output is not that of FIPS 197, or if a party has received the other's input or anything
+    /// but noise
+    #[cfg(feature = "compute")]
     Compute,
-    /// Three members talk, and the proxy cannot tell who speaks to whom
+    /// Three members of a group talk through a proxy, in this process. Shows what the proxy receives
+    /// from a member that writes to one member, to another, or to nobody, with statistical tests of
+    /// it. Fails if a line does not arrive, or if a test tells these apart
+    #[cfg(feature = "mix")]
     Chat,
 }
 
@@ -95,26 +95,44 @@ enum EavesdropScope {
 ///
 /// # Errors
 /// If the file cannot be sent, arrives changed, or was not secret.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    if arguments.out.is_some() && !matches!(arguments.job, Demonstration::Sign) {
-        return Err(CommandFailure::Usage("--out is for sunder demo sign".into()));
-    }
+pub fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    arguments.check()?;
     match arguments.job {
         Demonstration::Channels => channels(arguments),
-        Demonstration::Sign if arguments.eavesdrop.is_some() => {
-            Err(CommandFailure::Usage("--eavesdrop is for sunder demo channels".into()))
-        }
+        #[cfg(feature = "quorum")]
         Demonstration::Sign => {
-            let (file, out) = (arguments.file.as_deref(), arguments.out.as_deref());
-            sign::run(file, out, arguments.json)
+            sign::run(arguments.file.as_deref(), arguments.out.as_deref(), arguments.json)
         }
-        job if arguments.eavesdrop.is_some() || arguments.file.is_some() => {
-            let name = if matches!(job, Demonstration::Chat) { "chat" } else { "compute" };
-            let message = format!("--file and --eavesdrop are not for sunder demo {name}");
-            Err(CommandFailure::Usage(message))
-        }
+        #[cfg(feature = "compute")]
         Demonstration::Compute => compute::run(arguments.json),
+        #[cfg(feature = "mix")]
         Demonstration::Chat => chat::run(arguments.json),
+    }
+}
+
+impl Arguments {
+    /// Checks that every option is one of the demonstration's.
+    fn check(&self) -> Result<(), CommandFailure> {
+        let allowed: &[&str] = match self.job {
+            Demonstration::Channels => &["--file", "--eavesdrop"],
+            #[cfg(feature = "quorum")]
+            Demonstration::Sign => &["--file", "--out"],
+            #[cfg(any(feature = "compute", feature = "mix"))]
+            _ => &[],
+        };
+        let given = [
+            ("--file", self.file.is_some()),
+            ("--eavesdrop", self.eavesdrop.is_some()),
+            ("--out", self.out.is_some()),
+        ];
+        match given.iter().find(|(option, is_given)| *is_given && !allowed.contains(option)) {
+            None => Ok(()),
+            Some((option, _)) => {
+                let job = self.job.to_possible_value();
+                let job = job.as_ref().map_or("", |job| job.get_name());
+                Err(CommandFailure::Usage(format!("{option} is not for sunder demo {job}")))
+            }
+        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::MailboxShape;
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
@@ -19,9 +18,7 @@ use mix::wire::{GroupName, MixTerms};
 use random::RandomGenerator;
 use transport::TransportChoice;
 
-use super::super::report::hex;
 use super::STEP_TIMEOUT;
-use crate::failure::CommandFailure;
 
 /// What the proxy has had of a client, and when.
 pub(super) type ProxyObservation = (IdentityPublicKey, Instant, MixProxyObservation);
@@ -267,8 +264,7 @@ fn make_key(path: &Path) -> Result<IdentityPublicKey, CommandFailure> {
     let mut random = [0; 32];
     let filled = RandomGenerator::seeded().and_then(|mut generator| generator.fill(&mut random));
     filled.map_err(failed)?;
-    fs::write(path, hex(&random)).map_err(failed)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+    keys::file::create(path, &random).map_err(failed)?;
     Ok(IdentitySecretKey::new(&random).public())
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::io;
 
+use base16ct::lower::encode_string;
+use console::CommandFailure;
 use indicatif::{BinaryBytes, HumanCount};
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::histogram::{NOISE_RANGE, NoiseVerdict, verdict};
 use super::samples::SAMPLE_LEN;
 use super::source::{DemoSourceFile, FileStatistics};
 use super::topology::{CHANNELS, DemoTransfer};
-use crate::console;
-use crate::failure::CommandFailure;
 
 /// The contents of the report.
 pub(super) struct DemoChannelsReport<'a> {
@@ -72,8 +72,8 @@ impl DemoChannelsReport<'_> {
     fn summary(&self) -> String {
         let Self { source, transfer, .. } = self;
         let seconds = transfer.duration.as_secs_f64();
-        let sent = hex(&self.content.sha256);
-        let received = hex(&transfer.fetched.sha256);
+        let sent = encode_string(&self.content.sha256);
+        let received = encode_string(&transfer.fetched.sha256);
         let same = if self.is_equal() { "the same" } else { "NOT THE SAME" };
         format!(
             "{CHANNELS} channels on this machine, 127.0.0.1 to 127.0.0.{CHANNELS}\n\n\
@@ -171,9 +171,12 @@ impl DemoChannelsReport<'_> {
             file: DemoFileDocument {
                 name: &self.source.description,
                 bytes: self.source.len,
-                sha256: hex(&self.content.sha256),
+                sha256: encode_string(&self.content.sha256),
             },
-            received: ReceivedDocument { bytes: fetched.len, sha256: hex(&fetched.sha256) },
+            received: ReceivedDocument {
+                bytes: fetched.len,
+                sha256: encode_string(&fetched.sha256),
+            },
             equal: self.is_equal(),
             channels: CHANNELS,
             seconds: duration.as_secs_f64(),
@@ -209,7 +212,7 @@ fn row(label: String, first: &[u8], chi_squared: Option<f64>, found: String) -> 
         Some(value) if value < 1e6 => format!("{value:.1}"),
         Some(value) => format!("{value:.1e}"),
     };
-    [label, hex(first), ascii(first), chi_squared, looks_like.into(), found]
+    [label, encode_string(first), ascii(first), chi_squared, looks_like.into(), found]
 }
 
 /// One row with aligned columns; numbers are aligned to the right.
@@ -231,12 +234,6 @@ fn aligned(row: &[String; 6], rows: &[[String; 6]], coloured: bool) -> String {
         };
     }
     line.trim_end().to_owned() + "\n"
-}
-
-/// Hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
 }
 
 fn ascii(bytes: &[u8]) -> String {
@@ -306,7 +303,7 @@ impl EavesdropperDocument {
         Self {
             channels: finding.captures.clone(),
             bytes: finding.len,
-            first_bytes: hex(&finding.first),
+            first_bytes: encode_string(&finding.first),
             chi_squared: finding.chi_squared,
             verdict: finding.verdict(),
             samples_found: finding.found,
